@@ -1,13 +1,17 @@
 """Stage ``decode``: images per second of each decoder that uses the GPU, alone and beside a training step.
 
 What is tried comes from the registry: each backend that decodes on a CUDA device with its settings that only such a
-device has, the same libraries on the CPU, and the fastest decoder of the CPU. A process for each backend; each
-candidate is kept as soon as it is measured.
+device has, the same libraries on the CPU, and the fastest decoder of the CPU. All share one process, because importing
+torch, opening the device and choosing cuDNN's algorithms may take ten seconds; each candidate is kept as soon as it is
+measured.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import bench
@@ -21,35 +25,18 @@ from benchmarks.gpu.workloads import (
     gpu_decoders,
     usable_cores,
 )
-from pipetune.records.sweep import to_dict
-from pipetune.registry import Backend
+from pipetune.records.sweep import Candidate, to_dict
+
+#: The process should have measured so much before it is asked to end (s), and never more than this share of its time.
+_END_S, _END_FRAC = 4.5, 0.3
 
 _HEADINGS = ["candidate", "alone", "beside the step", "step alone", "JPEG engine %", "SM %", "W"]
 
 
 def run_stage(findings: Findings) -> None:
-    """Measure each backend's candidates within an equal share of the time."""
-    backends = list_backends(findings)
-    for number, backend in enumerate(backends):
-        measure_backend(findings, backend, findings.remaining_s / (len(backends) - number))
-    rows = [format_row(row) for row in findings.numbers.get("rates", ()) if "failure" not in row]
-    if rows:
-        findings.say(*bench.table(_HEADINGS, rows).splitlines())
-
-
-def list_backends(findings: Findings) -> list[Backend]:
-    """What can be used here: the fastest of the CPU, decoders on the GPU, and the same libraries on the CPU."""
-    decoders = [*gpu_decoders(findings.is_cuda), *cpu_relatives(findings.is_cuda)]
-    return list(dict.fromkeys([fastest_cpu_backend(), *decoders]))
-
-
-def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> None:
-    """One process; where it crashes, the candidates after the one that crashed it get another."""
-    workers, samples = max(1, min(16, usable_cores())), batch_size(findings.is_cuda)
-    waiting = device_candidates(backend, workers, samples)
-    if not findings.is_cuda:
-        waiting = waiting[:1]
-    ends_s = findings.remaining_s - limit_s
+    """Measure all candidates in one process; where it crashes, those that are left get another."""
+    waiting = list_candidates(findings.is_cuda)
+    crashed: set[str] = set()
 
     def take(row: dict[str, Any]) -> None:
         candidate = waiting.pop(0)
@@ -57,28 +44,54 @@ def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> Non
         if "failure" in row:
             findings.report_problem(f"{candidate.key}: {row['failure']}")
 
-    while waiting and (left_s := findings.remaining_s - ends_s) >= MIN_S:
-        asked = json.dumps([to_dict(candidate) for candidate in waiting])
+    while waiting and findings.remaining_s >= MIN_S:
+        backend = waiting[0].backend
         try:
-            run_program(
-                findings,
-                "benchmarks.gpu.decode_rates",
-                findings.device,
-                asked,
-                f"{left_s:.1f}",
-                limit_s=left_s + 2,
-                on_line=take,
-            )
+            measure_rates(findings, waiting, take)
             break
         except NotDone as error:
             if not isinstance(error, ProgramFailed):
                 break
             if not waiting:  # it measured them all, and failed at its end
-                findings.report_problem(f"{backend.name}: {error}")
+                findings.report_problem(f"{backend}: {error}")
                 break
+            crashed.add(waiting[0].backend)
             take({"failure": str(error)})
+            waiting.sort(key=lambda candidate: candidate.backend in crashed)
     for candidate in waiting:
         findings.report_unproven(candidate.key, "there was no time left for it")
+    rows = [format_row(row) for row in findings.numbers.get("rates", ()) if "failure" not in row]
+    if rows:
+        findings.say(*bench.table(_HEADINGS, rows).splitlines())
+
+
+def measure_rates(findings: Findings, candidates: Sequence[Candidate], take: Callable[[dict[str, Any]], None]) -> None:
+    """A process that measures the candidates in their order.
+
+    Raises:
+        NotDone: it did not end in time, or failed.
+    """
+    left_s = findings.remaining_s
+    run_program(
+        findings,
+        "benchmarks.gpu.decode_rates",
+        findings.device,
+        json.dumps([to_dict(candidate) for candidate in candidates]),
+        f"{time.monotonic() + left_s - min(_END_S, _END_FRAC * left_s):.1f}",
+        limit_s=left_s,
+        on_line=take,
+    )
+
+
+def list_candidates(is_cuda: bool) -> list[Candidate]:
+    """What can be used here: first every backend with its defaults, then each setting that only a GPU has.
+
+    The fastest backend of the CPU comes first, then the decoders on the GPU, then the same libraries on the CPU.
+    """
+    backends = dict.fromkeys([fastest_cpu_backend(), *gpu_decoders(is_cuda), *cpu_relatives(is_cuda)])
+    workers, samples = max(1, min(16, usable_cores())), batch_size(is_cuda)
+    lists = [device_candidates(backend, workers, samples)[: None if is_cuda else 1] for backend in backends]
+    return [candidate for row in itertools.zip_longest(*lists) for candidate in row if candidate is not None]
 
 
 def format_row(row: dict[str, Any]) -> list[str]:

@@ -26,22 +26,27 @@ from benchmarks.gpu.workloads import (
     open_images,
     usable_cores,
 )
+from pipetune.machine.nvml.held import HeldGpus
+from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.harness import measure
 
 _REPEATS, _SECONDS = 3, 1.5
+#: What is measured; the one of more worth first, because time may be short.
+ROLES = ("candidate", "ceiling")
 #: A measurement that takes longer than what is left of the stage, which is at least this (s), is given up.
 _MIN_S, _HUNG = 2.0, "hung"
 
 
 def run_stage(findings: Findings) -> None:
-    """Measure the two in turn, so that a drift of the machine is in both."""
+    """Measure the two in turn, so that a drift of the machine is in both; as a sweep does, in forks of one server."""
     images = open_images(dataset_uri(findings.is_cuda, 2000))
     candidate = default_candidate(fastest_cpu_backend(), min(8, usable_cores()), batch_size(findings.is_cuda))
     longest_s = 0.0
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ForkServers() as servers, HeldGpus() as gpus:
         spec = accelerator_of_device(findings.device, findings.index)
         conditions = make_conditions(images, make_workload(images, Path(folder), spec, _SECONDS))
-        for number, role in itertools.product(range(_REPEATS), ("ceiling", "candidate")):
+        conditions = replace(conditions, servers=servers, gpus=gpus)
+        for number, role in itertools.product(range(_REPEATS), ROLES):
             if findings.remaining_s < longest_s:
                 findings.report_unproven(f"repetition {number + 1} of the {role}", "there was no time left")
                 continue
@@ -73,7 +78,7 @@ def run_stage(findings: Findings) -> None:
                 f"{role}: {measured.samples_per_s:.0f}/s ({measured.ci95[0]:.0f} to {measured.ci95[1]:.0f}), "
                 f"{outcome.wall_s:.1f} s, sampler {measured.sampler_core_frac:.2%} of a core"
             )
-    for role in ("ceiling", "candidate"):
+    for role in ROLES:
         rows = findings.numbers.get(role, [])
         if len(rows) > 1:
             findings.keep(f"{role}_noise", noise := describe_noise(rows))

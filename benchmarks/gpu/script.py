@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.gpu.commands import NotDone, report, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.sweep import format_rows, read_result, shorten_row
-from benchmarks.gpu.workloads import training_words
+from benchmarks.gpu.workloads import COPIES, training_words
 from tests.photo_set import small_photos
 
 _BUDGET_FRAC = 0.65
@@ -17,7 +17,7 @@ _BUDGET_FRAC = 0.65
 def run_stage(findings: Findings) -> None:
     """``pipetune sweep -- python train.py``; its outcomes count, also where its time ran out."""
     with TemporaryDirectory() as folder:
-        data = small_photos(Path(folder, "photos"), copies=100)
+        data = small_photos(Path(folder, "photos"), copies=COPIES)
         file, run = findings.folder / "script.json", findings.folder / "script"
         budget_s = max(5.0, _BUDGET_FRAC * findings.remaining_s)
         try:

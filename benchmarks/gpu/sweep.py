@@ -29,7 +29,7 @@ from benchmarks.gpu.workloads import (
 from pipetune.registry import BACKENDS, installed_version
 
 #: Of the stage's time: the worker counts take this share, a sweep's budget leaves this share for its end.
-_LADDER_FRAC, _BUDGET_FRAC = 0.4, 0.8
+_LADDER_FRAC, _BUDGET_FRAC = 0.45, 0.8
 _WORKERS = (0, 2, 8, 16)
 #: CPU backends of the first search, as far as they are installed.
 _SEARCHED = ("pillow", "opencv", "torchvision", "simplejpeg", "jpeg-roi")

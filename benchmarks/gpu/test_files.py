@@ -48,6 +48,8 @@ def run_stage(findings: Findings) -> None:
     for file in sorted(FOLDER.glob("test_*.py")):
         run_file(findings, file)
     rows = findings.numbers.get("tests", [])
+    if not rows:
+        return
     counts = {status: sum(row["status"] == status for row in rows) for status in ("passed", "failed", "skipped")}
     findings.keep("counts", counts)
     findings.say(", ".join(f"{count} {status}" for status, count in counts.items()))

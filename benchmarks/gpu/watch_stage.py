@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -24,12 +24,16 @@ from typing import Any
 from benchmarks.bench import ROOT
 from benchmarks.gpu.commands import NotDone, ProgramFailed, report, run_command
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import IS_SMALL, SLOW_MODEL, training_words, usable_cores
+from benchmarks.gpu.workloads import COPIES, IS_SMALL, SLOW_MODEL, training_words, usable_cores
 from pipetune.diagnosis.causes import CPU_DECODE, HEALTHY, NO_WORKERS
 from tests.photo_set import small_photos
 
 #: Window of a verdict, time unwatched before and after it, and the longest time until the job trains (s).
 _WINDOW_S, _UNWATCHED_S, _START_S = 8.0, 3.0, 25.0
+#: Their shares of a job's time: with torch, CUDA, the model and workers, a job trains after about ten seconds.
+_WINDOW_FRAC, _UNWATCHED_FRAC, _START_FRAC = 0.25, 0.08, 0.6
+#: A job is slowed where it keeps less than this of its rate; rates of one second scatter by some per cent.
+_KEPT_FRAC = 0.9
 _RATE = re.compile(r"rate (\d+\.\d+)")
 
 
@@ -57,21 +61,21 @@ def run_stage(findings: Findings) -> None:
     """Watch each job within an equal share of the time; in a rehearsal the first one, whose verdict is open."""
     jobs = list_jobs() if findings.is_cuda and not IS_SMALL else list_jobs()[:1]
     with TemporaryDirectory() as folder:
-        data = small_photos(Path(folder, "photos"), copies=100)
+        data = small_photos(Path(folder, "photos"), copies=COPIES)
         for number, job in enumerate(jobs):
             watch_job(findings, job, data, findings.remaining_s / (len(jobs) - number))
 
 
 def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
     """Start the job, watch it, compare the verdict and the rates."""
-    window_s = min(_WINDOW_S, 0.35 * share_s)
+    window_s = min(_WINDOW_S, _WINDOW_FRAC * share_s)
     with running(training_words(findings.is_cuda, data, *job.words)) as training:
-        if not training.wait_for_rates(2, min(_START_S, 0.5 * share_s)):
+        if not training.wait_for_rates(2, min(_START_S, _START_FRAC * share_s)):
             findings.report_unproven(
                 f"the verdict of a {job.name} job", f"it did not train in time: {training.last_line}"
             )
             return
-        time.sleep(min(_UNWATCHED_S, 0.1 * share_s))
+        time.sleep(min(_UNWATCHED_S, _UNWATCHED_FRAC * share_s))
         began = time.monotonic()
         try:
             lines = ask_watch(findings, training.pid, window_s)
@@ -79,7 +83,7 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
             report(findings, f"the verdict of a {job.name} job", error)
             return
         ended = time.monotonic()
-        time.sleep(min(_UNWATCHED_S, 0.1 * share_s))
+        time.sleep(min(_UNWATCHED_S, _UNWATCHED_FRAC * share_s))
         rates = training.list_rates()
     # The first logged rate has the warm-up in it.
     watched = [rate for at, rate in rates[1:] if began + 1 < at <= ended]
@@ -99,8 +103,21 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
         f"{job.name}: {row['cause']}, lost {row['lost_frac']}, rate watched {row['watched_per_s']}, "
         f"unwatched {row['unwatched_per_s']}"
     )
-    if findings.is_cuda and not IS_SMALL and row["cause"] not in job.expected:
+    if not findings.is_cuda or IS_SMALL:
+        return
+    if row["cause"] not in job.expected:
         findings.report_problem(f"a {job.name} job was said to be {row['cause']}, expected {' or '.join(job.expected)}")
+    judge_rates(findings, job.name, watched, unwatched)
+
+
+def judge_rates(findings: Findings, name: str, watched: Sequence[float], unwatched: Sequence[float]) -> None:
+    """Whether the job was slower while it was watched."""
+    if not watched or not unwatched:
+        findings.report_unproven(f"a {name} job keeps its pace", "it logged no rate while it was watched, or before")
+    elif fmean(watched) < _KEPT_FRAC * fmean(unwatched):
+        findings.report_problem(
+            f"a {name} job had {fmean(watched):.0f} samples/s while it was watched, {fmean(unwatched):.0f} otherwise"
+        )
 
 
 def ask_watch(findings: Findings, pid: int, window_s: float) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
@@ -22,6 +23,7 @@ from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.child.set_up_timer import SetUpTimer
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
+from pipetune.measure.fork_servers import modules_for
 from pipetune.measure.phases import PhaseProgress, plan_phases, run_phases
 from pipetune.processes.parent_death import die_with_parent
 from pipetune.records.explanation import TRANSFER
@@ -113,6 +115,8 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None, timer: S
     if request.role == wire.CHECK:
         try_images(run, candidate, workload, images)
         return 0
+    for name in modules_for(workload.accelerator.kind):  # a fork has them; a later stage would count them as its own
+        importlib.import_module(name)
     if place is not None:
         from pipetune.datasets.rank_slice import slice_of
 

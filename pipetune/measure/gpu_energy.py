@@ -1,9 +1,10 @@
 """Mean power of a GPU over a phase, by the energy counter of its driver. Pure.
 
-The counter is a total that the driver brings up to date every so often: every 0.1 s on recent data-centre GPUs (Yang,
-Adamek, Armour: "Part-time power measurements", SC 2024), more rarely on others, which shows where it stands still from
-one reading to the next. A reading is thus about a moment that lies up to one such period before it. Over a stretch of
-time that makes an error of one period at most, both ends together; where that is more than :data:`MAX_ERROR_FRAC`,
+The counter is a total that the driver brings up to date every so often. How often is documented nowhere (nvml.h); a
+counter that moves more rarely than it is read stands still from one reading to the next, and one that does not moves at
+least once between two readings. Either way the longest time from one reading that shows a change to the next is the
+most that the period can be. A reading is thus about a moment that lies up to one such period before it. Over a stretch
+of time that makes an error of one period at most, both ends together; where that is more than :data:`MAX_ERROR_FRAC`,
 nothing is said.
 """
 
@@ -15,10 +16,8 @@ from itertools import pairwise
 
 from pipetune.records.observation import Reading
 
-#: The shortest time between two updates of the counter that is believed (s).
-MIN_UPDATE_S = 0.1
 #: Largest error of the mean power that may be stated.
-MAX_ERROR_FRAC = 0.2
+MAX_ERROR_FRAC = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +46,7 @@ def find_mean_power(readings: Sequence[Reading], span_ns: tuple[int, int]) -> Me
         return None  # a counter that began anew is of another driver
     (began_ns, began_j), (ended_ns, ended_j) = changes[0], changes[-1]
     span_s = (ended_ns - began_ns) / 1e9
-    update_s = MIN_UPDATE_S
-    if not all(has_moved for _, has_moved in moved):
-        update_s = max(MIN_UPDATE_S, *((later[0] - earlier[0]) / 1e9 for earlier, later in pairwise(changes)))
+    update_s = max(later[0] - earlier[0] for earlier, later in pairwise(changes)) / 1e9
     error_frac = update_s / span_s
     if error_frac > MAX_ERROR_FRAC:
         return None

@@ -228,7 +228,7 @@ class Measurement:
     energy_j_per_1000_samples: float | None = None
     """Energy that the GPU took per 1,000 samples (J): its mean power between the first and the last change of NVML's
     energy counter that were seen in the timed phase, divided by the rate. The whole GPU's, whoever used it; of several
-    ranks all GPUs together, the CPU's not included. ``None``: no counter, or a timed phase too short for it
+    ranks all GPUs together, the CPU's not included. ``None``: no counter, a MIG slice, or a timed phase too short
     (:mod:`pipetune.measure.gpu_energy`)."""
     energy_ci95: tuple[float, float] | None = None
     """95 % confidence interval of ``energy_j_per_1000_samples``: the rate's, widened by how late the counter may be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pipetune.records.observation import BusySpan
 
@@ -22,14 +23,23 @@ def busy_frac_between(spans: Iterable[BusySpan], began_ns: int, ended_ns: int) -
 
 
 def busy_frac_within(spans: Iterable[BusySpan], began_ns: int, ended_ns: int) -> float | None:
-    """As :func:`busy_frac_between`, by samples that lie in that time as a whole.
+    """As :func:`busy_frac_between`, by what samples say of that time alone (:func:`spans_within`).
 
-    One that begins before is the mean of another time as well, such as the warm-up of a candidate. ``None``: those that
-    lie within cover less than half of the time.
+    ``None``: that covers less than half of the time.
     """
     return busy_frac_between(spans_within(spans, began_ns, ended_ns), began_ns, ended_ns)
 
 
 def spans_within(spans: Iterable[BusySpan], began_ns: int, ended_ns: int) -> list[BusySpan]:
-    """The samples that lie within a time as a whole."""
-    return [span for span in spans if began_ns <= span.t_start_ns and span.t_end_ns <= ended_ns]
+    """What samples say of a time and of no other.
+
+    A sample that begins before or ends later is the mean of another time as well, such as the warm-up of a candidate.
+    Only one of 0 or 100 % holds for each moment that it is about, so it is cut to the time.
+    """
+    within = []
+    for span in spans:
+        start_ns, end_ns = max(span.t_start_ns, began_ns), min(span.t_end_ns, ended_ns)
+        is_whole = (start_ns, end_ns) == (span.t_start_ns, span.t_end_ns)
+        if end_ns > start_ns and (is_whole or span.busy_frac in (0, 1)):
+            within.append(replace(span, t_start_ns=start_ns, t_end_ns=end_ns))
+    return within

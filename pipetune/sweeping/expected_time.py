@@ -25,19 +25,21 @@ def expected_times_s(outcomes: Sequence[Outcome], *, forked: bool, new_start_s: 
     """Wall times that the next measurement may have, one for each that was like it (s); at least one.
 
     Candidates of its kind count, in a fork or in a new process. Where there is none, the other kind does; where no
-    candidate was measured, the ceilings do, which are set up as candidates are.
+    candidate was measured, the ceilings do, which are set up as candidates are. A failed one says nothing: some fail in
+    their first second, others when their time is over.
 
     Args:
         outcomes: of this sweep until now, the ceilings among them.
         forked: whether the next one gets a fork, or the running script.
         new_start_s: start and imports of a new process, before one was measured; ``None``: :data:`USUAL_START_S`.
     """
-    candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
+    measured = [outcome for outcome in outcomes if outcome.measurement is not None]
+    candidates = [outcome for outcome in measured if outcome.role != "ceiling"]
     alike = [outcome.wall_s for outcome in candidates if outcome.forked is forked]
     if alike:
         return alike
     starts_s = {kind: _start_s(outcomes, forked=kind, new_start_s=new_start_s) for kind in (True, False)}
-    others = candidates or outcomes
+    others = candidates or measured
     if not others:
         return [USUAL_S + starts_s[forked]]
     return [max(0.0, outcome.wall_s - _likely_start_s(outcome, starts_s)) + starts_s[forked] for outcome in others]

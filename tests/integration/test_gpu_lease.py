@@ -72,6 +72,8 @@ def test_stages_run_and_come_back(tmp_path: Path) -> None:
     names = packed(tmp_path)
     assert {"emulated/facts.json", "emulated/facts.log", "emulated/doctor.json", "emulated/doctor.tar.xz"} <= names
     assert not list((tmp_path / "out").glob("*running*"))
+    (archive,) = (tmp_path / "out").iterdir()
+    assert f"comes back: {archive.name}. --resume knows" in done.stdout
 
     again = run(tmp_path, "--resume", "--only", "facts,clocks")
 
@@ -101,6 +103,16 @@ def test_wrong_options(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert options[1] in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--results", "--out"])
+def test_a_folder_that_cannot_be_written_into(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    done = run(tmp_path, option, str(tmp_path / "file" / "folder"))
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"lease.sh: {option} {tmp_path / 'file' / 'folder'}")
+    assert done.stderr.endswith("cannot be written into: Not a directory; name another folder\n")
 
 
 def test_plan_runs_nothing(tmp_path: Path) -> None:

@@ -11,15 +11,15 @@ import io
 import os
 import shutil
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from benchmarks.gpu.leasing.clean import clean_names, clean_text
 
-#: A file that comes back may have 16 MiB.
+#: A file that comes back may have 16 MiB, all together 64.
 MAX_ARCHIVE_BYTES = 15 << 20
-MAX_ARCHIVES = 6
+MAX_ARCHIVES = 4
 _CLEANED = (".json", ".jsonl", ".txt", ".csv", ".html", ".log", ".md", ".toml", ".xml", ".py")
 #: Fast: the next stage waits for it.
 _RUN_PRESET: Final = 2
@@ -52,21 +52,18 @@ def publish(folder: Path, name: str) -> list[Path]:
     return files
 
 
-def publish_abandoned(folder: Path) -> list[Path]:
-    """Publish the stages of a lease that was killed."""
+def list_abandoned(folder: Path) -> list[str]:
+    """The stages that a lease which was killed has not published."""
     prefix, suffix = _WORK.split("{}")
-    names = [path.name[len(prefix) : -len(suffix)] for path in sorted(folder.glob(_WORK.format("*")))]
-    return [file for name in names for file in publish(folder, name)]
+    return [path.name[len(prefix) : -len(suffix)] for path in sorted(folder.glob(_WORK.format("*")))]
 
 
 def pack_folder(folder: Path, target: Path) -> None:
     """Pack a folder without owners, hosts and folders of the machine."""
-    partial = target.with_name(f".{target.name}.new")
-    with tarfile.open(partial, "w:xz", preset=_RUN_PRESET) as archive:
+    with _replacing(target, _RUN_PRESET) as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 _add(archive, path, str(path.relative_to(folder)), clean=path.suffix in _CLEANED)
-    os.replace(partial, target)
 
 
 def write_archives(out: Path, name: str, folder: Path, files: Iterable[Path]) -> list[str]:
@@ -85,11 +82,9 @@ def write_archives(out: Path, name: str, folder: Path, files: Iterable[Path]) ->
     groups, left_out = split_by_size(sorted({file for file in files if file.exists()}))
     for number, group in enumerate(groups, 1):
         target = out / f"{name}{f'-{number}' if number > 1 else ''}.tar.xz"
-        partial = target.with_name(f".{target.name}.new")
-        with tarfile.open(partial, "w:xz", preset=_ALL_PRESET) as archive:
+        with _replacing(target, _ALL_PRESET) as archive:
             for path in group:
                 _add(archive, path, f"{folder.name}/{path.name}", clean=False)
-        os.replace(partial, target)
     return [f"{path.name} was left out of the archives: they would be larger than what comes back" for path in left_out]
 
 
@@ -108,6 +103,18 @@ def split_by_size(files: Sequence[Path], limit_bytes: int = MAX_ARCHIVE_BYTES) -
         groups[-1].append(path)
         used += size
     return groups, left_out
+
+
+@contextlib.contextmanager
+def _replacing(target: Path, preset: Literal[0, 2]) -> Iterator[tarfile.TarFile]:
+    """An archive that takes its place when it is complete; where that fails, nothing of it is left."""
+    partial = target.with_name(f".{target.name}.new")
+    try:
+        with tarfile.open(partial, "w:xz", preset=preset) as archive:
+            yield archive
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str, *, clean: bool) -> None:

@@ -12,7 +12,7 @@ from pipetune.accelerator.cuda_devices import count_cuda_devices
 from pipetune.machine.nvml.gpu_state import ask_gpus
 
 #: Longest time until torch has found the device, and until NVML answers (s).
-_LIMIT_S, _ANSWER_S = 60.0, 5.0
+_LIMIT_S, _ANSWER_S = 60.0, 15.0
 _PROGRAM = """
 import json, sys, torch
 from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
@@ -63,22 +63,25 @@ def find_device(text: str) -> Device:
     if not re.fullmatch(r"cuda(:\d+)?", text):
         raise NoDevice(f"--device must be cuda:N or emulated (got {text!r})")
     index = text.partition(":")[2] or "0"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, index],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, index],
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_LIMIT_S,
-        )
+        said, complaint = process.communicate(timeout=_LIMIT_S)
     except subprocess.TimeoutExpired:
         raise NoDevice(f"no CUDA device answers within {_LIMIT_S:.0f} s: does nvidia-smi?") from None
+    finally:
+        if process.poll() is None:
+            process.kill()  # and not waited for: in a driver that hangs it cannot be killed
     try:
-        answer = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(said.splitlines()[-1])
     except (IndexError, ValueError):
         count, reason = count_cuda_devices(wanted=True)
-        why = reason or (done.stderr.strip().splitlines() or ["torch says nothing"])[-1]
+        why = reason or (complaint.strip().splitlines() or ["torch says nothing"])[-1]
         raise NoDevice(f"no CUDA device {text} ({count} are there: {why}); try --device emulated") from None
     slug = re.sub(r"[^a-z0-9]+", "-", answer["name"].lower()).strip("-")
     return Device(answer["name"], answer["driver"], answer["uuid"], slug or "gpu")

@@ -17,6 +17,8 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -39,6 +41,8 @@ from pipetune.version import __version__
 
 #: Kept of --total for the last archive (s).
 _LAST_S = 4.0
+#: A folder that takes less than this is full.
+_LEAST_BYTES = 1 << 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,11 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(format_plan(stages, options.results, options.total))
             return 0
         device = find_device(options.device)
-    except (ValueError, NoDevice) as problem:
-        print(f"lease.sh: {problem}", file=sys.stderr)
+    except (ValueError, NoDevice) as error:
+        print(f"lease.sh: {error}", file=sys.stderr)
         return outcome.CANNOT_RUN
     folder = options.results / device.slug
-    folder.mkdir(parents=True, exist_ok=True)
+    for option, place in (("--results", folder), ("--out", options.out)):
+        if place is not None and (problem := make_folder(place)) is not None:
+            print(f"lease.sh: {option} {place} cannot be written into: {problem}; name another folder", file=sys.stderr)
+            return outcome.CANNOT_RUN
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,9 +78,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as stop:
             print("\nended before its time; what was measured is kept", flush=True)
             return stop.exit_code if isinstance(stop, Interrupted) else 128 + signal.SIGINT
+        except OSError as error:
+            print(f"lease.sh: the lease ends, because results cannot be written: {error}", file=sys.stderr)
+            return outcome.PROBLEM_FOUND
         finally:
             lease.save()
     return lease.conclude(stages)
+
+
+def make_folder(folder: Path) -> str | None:
+    """Make a folder of results and write into it; why that fails. What cannot be kept must not be measured."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_LEAST_BYTES))
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -143,10 +164,11 @@ class Lease:
         self._untried = "there was no time for it"
         self._running: Path | None = None
         if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
             self._running = options.out / f"{self._name}-running.json"
         # What a lease left that was killed comes back with this one.
-        self._files: set[Path] = set(archive.publish_abandoned(folder))
+        self._files: set[Path] = set()
+        for name in archive.list_abandoned(folder):
+            self._publish(name)
 
     def run(self, stages: Sequence[Stage], place: Path) -> None:
         """Run the stages that are to be run, until none is left or the time is over."""
@@ -155,13 +177,14 @@ class Lease:
         if len(waiting) < len(stages):
             print(f"left out, because there are results: {', '.join(s.name for s in stages if s not in waiting)}")
         # What was never tried comes before what is tried once more; both in the order of their worth.
-        waiting.sort(key=lambda stage: stage.name in results)
+        best = {stage.name: outcome.best_try(results.get(stage.name, ())) for stage in waiting}
+        waiting.sort(key=lambda stage: outcome.is_tried(best[stage.name], needs.is_missing))
         facts = self._describe()
         environment = _environment(place, is_small=self._options.small)
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:
             waiting.remove(stage)
             content = self._run_one(stage, facts, environment)
-            if content["cut"] and not content.get("numbers") and (lost := why_lost()) is not None:
+            if (content["cut"] or content.get("problems")) and (lost := why_lost()) is not None:
                 self._untried = f"the GPU is lost: {lost}"  # each further stage would wait until its cap
                 break
         for stage in waiting:
@@ -192,7 +215,7 @@ class Lease:
             content = finish(file, content, needs.find_missing(stage.needs), rehearsal=self._explain_rehearsal())
             print("\n".join(describe_stage(content)), flush=True)
         finally:
-            self._files.update(archive.publish(self._folder, name))
+            self._publish(name)
         self.save()
         return content
 
@@ -202,20 +225,40 @@ class Lease:
             return "the device is emulated"
         return "the models and batches are small (--small)" if self._options.small else None
 
+    def _publish(self, name: str) -> None:
+        """Pack a stage's log and run folders. Where that fails they stay, and the next lease packs them."""
+        try:
+            self._files.update(archive.publish(self._folder, name))
+        except (OSError, tarfile.TarError) as error:
+            print(f"   NOT PACKED: log and run folders of {name}: {error}", flush=True)
+
     def save(self) -> None:
-        """Pack all results of this call."""
+        """Pack all results of this call. Where that fails, e.g. because --out is full, measuring goes on."""
         if self._options.out is None:
             return
-        for line in archive.write_archives(self._options.out, self._name, self._folder, self._files):
-            print(f"   {line}", flush=True)
-        assert self._running is not None
-        self._running.unlink(missing_ok=True)
+        try:
+            for line in archive.write_archives(self._options.out, self._name, self._folder, self._files):
+                print(f"   {line}", flush=True)
+            assert self._running is not None
+            self._running.unlink(missing_ok=True)
+        except (OSError, tarfile.TarError) as error:
+            print(
+                f"   NOT PACKED: {error}; the archive before it stays in {self._options.out}, and all results are in "
+                f"{self._folder}",
+                flush=True,
+            )
 
     def conclude(self, stages: Sequence[Stage]) -> int:
         """Print what came of the stages that were asked for; the exit code."""
         results = outcome.read_results(self._folder)
         newest = {stage.name: outcome.judged_try(results.get(stage.name, ())) for stage in stages}
         print("\n" + "\n".join(describe_end(newest, self._untried)))
+        if self._options.out is not None and (archives := sorted(self._options.out.glob(f"{self._name}*.tar.xz"))):
+            names = ", ".join(path.name for path in archives)
+            print(
+                f"comes back: {names}. --resume knows what lies in benchmarks/results/gpu: where the next call gets a "
+                "new copy of the checkout, first unpack it there (tar xJf FILE -C benchmarks/results/gpu)"
+            )
         return outcome.exit_code(newest.values())
 
     def _describe(self) -> dict[str, Any]:

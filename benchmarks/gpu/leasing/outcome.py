@@ -50,6 +50,17 @@ def judge(content: dict[str, Any]) -> str:
     return NOT_PROVEN if content.get("not_proven") or content.get("cut") else PROVEN
 
 
+def has_measured(content: dict[str, Any]) -> bool:
+    """Whether a result has a number: a stage that failed at once leaves empty tables."""
+    return not _is_empty(content.get("numbers"))
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_empty, value.values()))
+    return all(map(_is_empty, value)) if isinstance(value, list) else value is None
+
+
 def read_results(folder: Path) -> dict[str, list[StageResult]]:
     """Stage -> its tries, in their order, of one device's folder; files that are damaged are left out."""
     results: dict[str, list[StageResult]] = {}
@@ -67,7 +78,7 @@ def read_results(folder: Path) -> dict[str, list[StageResult]]:
                 number=int(matched[2] or 1),
                 status=judge(content),
                 cut=bool(content.get("cut")),
-                has_numbers=bool(content.get("numbers")),
+                has_numbers=has_measured(content),
                 cap_s=float(content.get("cap_s", 0)),
                 problems=tuple(content.get("problems", ())),
                 not_proven=tuple(content.get("not_proven", ())),
@@ -104,8 +115,18 @@ def is_worth_another_try(result: StageResult | None, cap_s: float, is_missing: C
         return True
     if result.status == NOT_PROVEN and result.cap_s < _FULL_FRAC * cap_s:
         return True
+    return has_new_package(result, is_missing)
+
+
+def has_new_package(result: StageResult, is_missing: Callable[[str], bool]) -> bool:
+    """Whether a package that a try lacked is here now."""
     needs = {item["need"] for item in result.not_proven if item.get("need")}
     return any(not is_missing(need) for need in needs)
+
+
+def is_tried(result: StageResult | None, is_missing: Callable[[str], bool]) -> bool:
+    """Whether another try of the stage would be about the same: what a new package shows was never tried."""
+    return result is not None and not has_new_package(result, is_missing)
 
 
 def exit_code(results: Iterable[StageResult | None]) -> int:

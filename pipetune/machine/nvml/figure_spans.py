@@ -28,14 +28,19 @@ _ONE_PERIOD = 1.5
 
 
 class FigureSpans:
-    """Turns figures, in the order in which they are read, into the stretches of time that they are about."""
+    """Turns figures, in the order in which they are read, into the stretches of time that they are about.
 
-    def __init__(self) -> None:
+    Args:
+        before: placed the figures of the same GPU in an earlier measurement. The driver's pace is still its pace, which
+            a load that never changes does not show.
+    """
+
+    def __init__(self, before: FigureSpans | None = None) -> None:
         self._percent: float | None = None
         self._since_ns = self._read_ns = self._told_ns = 0
         self._update_ns: int | None = None
         self._changed_ns: int | None = None
-        self._holds_ns: deque[int] = deque(maxlen=_MAX_HOLDS)
+        self._holds_ns: deque[int] = deque(() if before is None else before._holds_ns, maxlen=_MAX_HOLDS)
 
     @property
     def period_ns(self) -> int | None:

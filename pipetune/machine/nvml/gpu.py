@@ -85,16 +85,21 @@ class Gpu:
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
         self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
         """The newest CUDA that the driver runs: 13000 for 13.0."""
-        self._begin()
+        self._begin(None)
 
-    def _begin(self) -> None:
-        """Signals without a past. Makes no call."""
+    def _begin(self, before: Utilisation | None) -> None:
+        """Signals without a past. Makes no call.
+
+        Args:
+            before: read the utilisation in an earlier measurement.
+        """
         library, handle = self._library, self._handle
         self._open = True
-        self._samples = Utilisation(self._calls, library, handle, clock=self._clock, unix=self._unix)
+        self._samples = Utilisation(self._calls, library, handle, clock=self._clock, unix=self._unix, before=before)
         self._utilisation = Paced(self._calls, self._samples.read, pace=UTILISATION_PACE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
-        self._gpm = GpmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
+        is_slice = self.uuid.startswith("MIG-")
+        self._gpm = GpmActivity(self._calls, library, handle, mig=is_slice)
         self._gpm_shares = Paced(
             self._calls,
             self._gpm.read,
@@ -102,7 +107,7 @@ class Gpu:
             between=lambda last, age_s: GpmShares(*(carry_mean(percent, age_s) for percent in last)),
         )
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S, between=carry_mean)
-        self._energy = Power(self._calls, handle)
+        self._energy = Power(self._calls, handle, mig=is_slice)
         self._power = Paced(self._calls, self._energy.read, period_s=_SLOW_S, between=carry_mean)
         self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
@@ -119,7 +124,8 @@ class Gpu:
     def renew(self, on_close: Callable[[Gpu], None]) -> Gpu:
         """This open GPU for another measurement, which nothing that was read before enters. Makes no call.
 
-        What the GPU was found not to support is still known, and so is that it is lost. The GPU itself must not be used
+        What the GPU was found not to support is still known, and so are how often its driver updates the utilisation
+        and that it is lost. The GPU itself must not be used
         any more while the renewed one is.
 
         Args:
@@ -128,7 +134,7 @@ class Gpu:
         """
         renewed = copy.copy(self)
         renewed._on_close = on_close
-        renewed._begin()
+        renewed._begin(self._samples)
         return renewed
 
     @property

@@ -191,16 +191,20 @@ class Power:
     """Mean power (W) since the last reading, from the energy counter (Volta and later), else the driver's own figure.
 
     The counter is constant between its updates, so the time counts from its last change.
+
+    A MIG slice has none: both figures are the whole GPU's, which other slices use as well.
     """
 
-    def __init__(self, calls: Calls, handle: Any) -> None:
-        self._calls, self._handle = calls, handle
+    def __init__(self, calls: Calls, handle: Any, *, mig: bool = False) -> None:
+        self._calls, self._handle, self._mig = calls, handle, mig
         self._moved: tuple[int, int] | None = None
         self._watts: float | None = None
         self._told: tuple[int, float] | None = None
 
     def read(self, now_ns: int) -> float | None:
         """Watts; ``None`` at the first reading and where neither figure is available."""
+        if self._mig:
+            return None
         energy_mj = self._calls.ask("nvmlDeviceGetTotalEnergyConsumption", self._handle)
         if energy_mj is None:
             milliwatts = self._calls.ask("nvmlDeviceGetPowerUsage", self._handle)

@@ -51,6 +51,7 @@ class Utilisation:
         handle: NVML's.
         clock: ns, like ``time.monotonic_ns``.
         unix: ns since 1970.
+        before: read the same GPU in an earlier measurement; only the driver's pace is taken from it.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Utilisation:
         *,
         clock: Callable[[], int] = time.monotonic_ns,
         unix: Callable[[], int] = time.time_ns,
+        before: Utilisation | None = None,
     ) -> None:
         self._calls, self._library, self._handle = calls, library, handle
         self._clock, self._unix = clock, unix
@@ -69,7 +71,7 @@ class Utilisation:
         self.clock_differs_s: float | None = None
         """How far the driver's clock is behind this machine's, where samples cannot be placed by it (s)."""
         self._reads, self._first_ns, self._last_ns = 0, 0, 0
-        self._figures = FigureSpans()
+        self._figures: FigureSpans = FigureSpans(None if before is None else before._figures)
         self._seen_us = 0
         self._asked_ns: int | None = None
         self._fresh: tuple[int, float] | None = None

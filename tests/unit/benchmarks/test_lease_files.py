@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import tarfile
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench import ROOT
-from benchmarks.gpu.leasing import archive, clean
-from benchmarks.gpu.leasing.device import why_lost
+from benchmarks.gpu.leasing import archive, clean, lease
+from benchmarks.gpu.leasing.device import Device, why_lost
 from benchmarks.gpu.leasing.findings import Findings, write_json
 from benchmarks.gpu.leasing.outcome import NOT_PROVEN, read_results
 from benchmarks.gpu.leasing.run_stage import finish
@@ -116,8 +117,9 @@ def test_logs_and_run_folders_are_published(tmp_path: Path) -> None:
 
 def test_what_a_killed_lease_left_is_published(tmp_path: Path) -> None:
     (archive.make_work_folder(tmp_path, "sweep-2") / archive.LOG).write_text("cut")
-    assert [file.name for file in archive.publish_abandoned(tmp_path)] == ["sweep-2.log"]
-    assert archive.publish_abandoned(tmp_path) == []
+    assert archive.list_abandoned(tmp_path) == ["sweep-2"]
+    assert [file.name for file in archive.publish(tmp_path, "sweep-2")] == ["sweep-2.log"]
+    assert archive.list_abandoned(tmp_path) == []
 
 
 def test_the_archive_unpacks_into_the_folder_of_results(tmp_path: Path) -> None:
@@ -132,6 +134,28 @@ def test_the_archive_unpacks_into_the_folder_of_results(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["lease-x.tar.xz"]
     with tarfile.open(tmp_path / "out" / "lease-x.tar.xz") as packed:
         assert sorted(packed.getnames()) == ["some-gpu/a.json", "some-gpu/a.log", "some-gpu/a.tar.xz"]
+
+
+def test_a_full_disk_ends_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "results" / "some-gpu", tmp_path / "out"
+    archive.make_work_folder(folder, "sweep").joinpath(archive.LOG).write_text("cut")
+    out.mkdir()
+    options = lease.parse_options(["--results", str(folder.parent), "--out", str(out)])
+    measured = lease.Lease(options, Device("Some GPU", None, None, "some-gpu"), folder, deadline=0)
+    measured.save()
+    (archived,) = out.iterdir()
+    size = archived.stat().st_size
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive, "_add", refuse)
+    measured.save()
+
+    assert "NOT PACKED: [Errno 28] No space left on device" in capsys.readouterr().out
+    assert [(path, path.stat().st_size) for path in out.iterdir()] == [(archived, size)]
 
 
 def test_archives_are_no_larger_than_what_comes_back(tmp_path: Path) -> None:

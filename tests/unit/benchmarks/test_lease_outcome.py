@@ -15,6 +15,8 @@ from benchmarks.gpu.leasing.outcome import (
     StageResult,
     best_try,
     exit_code,
+    has_measured,
+    is_tried,
     is_worth_another_try,
     judge,
     judged_try,
@@ -82,6 +84,28 @@ def test_exit_code(results: list[StageResult | None], code: int) -> None:
 )
 def test_resume(tried: StageResult | None, missing: set[str], again: bool) -> None:
     assert is_worth_another_try(tried, 70, missing.__contains__) is again
+
+
+@pytest.mark.parametrize(
+    ("numbers", "has"),
+    [
+        (None, False),
+        ({}, False),
+        ({"search": {}, "search_rows": [], "gpu": None, "edges": [[]]}, False),
+        ({"search": {}, "rows": [{"rate": 0.0}]}, True),
+        ({"is_fed": False}, True),
+    ],
+)
+def test_empty_tables_are_no_numbers(numbers: dict[str, Any] | None, has: bool) -> None:
+    assert has_measured({} if numbers is None else {"numbers": numbers}) is has
+
+
+def test_what_a_new_package_shows_was_never_tried() -> None:
+    lacking = result(NOT_PROVEN, not_proven=(OPEN,))
+    assert is_tried(lacking, {"dali"}.__contains__)
+    assert not is_tried(lacking, set().__contains__)
+    assert is_tried(result(), set().__contains__)
+    assert not is_tried(None, set().__contains__)
 
 
 def test_a_newer_problem_speaks_for_the_stage() -> None:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks.gpu import commands
+from benchmarks.gpu import clocks, commands, decode_stage
 from benchmarks.gpu.leasing.findings import Findings, write_json
 from benchmarks.gpu.probe_memory import fork_writer, read_vm_flags
 from benchmarks.gpu.repeat import describe_noise
 from benchmarks.gpu.sweep import read_result
 from benchmarks.gpu.test_files import read_rows, run_file
+from benchmarks.gpu.watch_stage import judge_rates
 from benchmarks.gpu.workloads import cpu_relatives, default_candidate, device_candidates, gpu_decoders
+from pipetune.accelerator.emulated import EmulatedAccelerator
+from pipetune.errors import PipetuneError
+from pipetune.records.sweep import Candidate
 from pipetune.registry import BACKENDS
 
 
@@ -71,6 +78,71 @@ def test_backends_that_are_measured_on_a_device(monkeypatch: pytest.MonkeyPatch)
     assert [backend.name for backend in gpu_decoders(False)] == ["dali"]  # it decodes on the CPU as well
     assert [backend.name for backend in cpu_relatives(True)] == ["dali-cpu"]
     assert cpu_relatives(False) == []
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Bursts:
+    """Four workers that always end together: a batch of 10 samples from each, every 50 ms; two rounds are queued."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._taken = clock, 0
+
+    def __iter__(self) -> Bursts:
+        return self
+
+    def __next__(self) -> Any:
+        due_s = 0.05 * (self._taken // 4 - 2)
+        self._taken += 1
+        self._clock.sleep(max(0.0, due_s - self._clock.now_s))
+        return SimpleNamespace(images=[0] * 10, labels=[0] * 10)
+
+
+def test_rates_are_of_whole_rounds_and_without_what_was_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.gpu import decode_rates
+
+    clock = Clock()
+    monkeypatch.setattr(decode_rates, "time", clock)
+    stream = Bursts(clock)
+    decode_rates.skip(stream, 12)
+    assert decode_rates.count_rate(stream, 0.12, lambda: None, 4) == pytest.approx(800)
+    device = EmulatedAccelerator(1e6, lambda: round(1e9 * clock.now_s), clock.sleep)
+    assert decode_rates.count_steps(stream, device, 0.12, 4) == pytest.approx(800, rel=0.01)
+
+
+def test_candidates_that_crashed_a_process_are_kept_and_their_backend_comes_last(
+    findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("pillow", "dali", "nvjpeg", "dali", "pillow")
+    candidates = [replace(default_candidate(BACKENDS[name], 2, 8), num_workers=n) for n, name in enumerate(names, 2)]
+    processes: list[list[str]] = []
+
+    def measure(findings: Findings, waiting: list[Candidate], take: Callable[[dict[str, Any]], None]) -> None:
+        processes.append([candidate.key for candidate in waiting])
+        take({"alone_per_s": 1.0})
+        if len(processes) == 1:
+            raise commands.ProgramFailed("ended with SIGSEGV")
+        while waiting:
+            take({"alone_per_s": 1.0})
+
+    monkeypatch.setattr(decode_stage, "list_candidates", lambda is_cuda: list(candidates))
+    monkeypatch.setattr(decode_stage, "measure_rates", measure)
+    decode_stage.run_stage(findings)
+
+    keys = [candidate.key for candidate in candidates]
+    assert processes == [keys, [keys[2], keys[4], keys[3]]]
+    assert [row.get("failure") for row in findings.numbers["rates"]] == [None, "ended with SIGSEGV", None, None, None]
 
 
 def test_noise_between_runs() -> None:
@@ -163,3 +235,49 @@ def test_a_program_that_fails_is_a_problem_and_one_that_is_late_is_none(
     assert type(raised.value) is error
     content = json.loads((tmp_path / "a.json").read_text())
     assert {"problems", "not_proven"} & set(content) == {kept}
+
+
+@pytest.mark.parametrize(
+    ("watched", "unwatched", "status"),
+    [([100.0, 98.0], [101.0], None), ([80.0], [100.0, 104.0], "problems"), ([], [100.0], "not_proven")],
+)
+def test_a_job_that_watch_slows(
+    watched: list[float], unwatched: list[float], status: str | None, findings: Findings, tmp_path: Path
+) -> None:
+    judge_rates(findings, "fed", watched, unwatched)
+    content = json.loads((tmp_path / "a.json").read_text())
+    assert {name for name in ("problems", "not_proven") if content.get(name)} == ({status} if status else set())
+
+
+@pytest.mark.parametrize(
+    ("rates", "error", "kept", "unproven"),
+    [
+        ([100.0, 130.0, 131.0], None, {"samples_per_s": 130.0, "speedup": 1.3}, ""),
+        ([], None, {}, "there was no time left after it was compiled"),
+        ([], PipetuneError("torch.compile failed: no Python.h", hint="run without"), None, "no Python.h"),
+    ],
+)
+def test_a_compiled_model(
+    rates: list[float],
+    error: Exception | None,
+    kept: dict[str, float] | None,
+    unproven: str,
+    findings: Findings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def open_warm(findings: Findings, *, compiled: bool) -> None:
+        assert compiled
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(clocks, "open_warm", open_warm)
+    monkeypatch.setattr(clocks, "train", lambda accelerator, seconds: ({"samples_per_s": rate} for rate in rates))
+    clocks.measure_compiled(findings, 100.0)
+
+    content = json.loads((tmp_path / "a.json").read_text())
+    compiled = content["numbers"].get("compiled")
+    assert (compiled is None) == (kept is None)
+    assert {**(compiled or {}), **(kept or {})} == (compiled or {})
+    reasons = [item["reason"] for item in content.get("not_proven", [])]
+    assert [unproven in reason for reason in reasons] == ([True] if unproven else [])

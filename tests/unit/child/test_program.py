@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -20,8 +21,9 @@ pytest.importorskip("torch", reason="the child's loaders give tensors")
 from pipetune.child import program
 from pipetune.datasets.index import write_index
 from pipetune.measure import wire
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import AcceleratorSpec, Candidate
 from pipetune.registry import default_backend
+from tests import ROOT
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 Run = Callable[..., tuple[int, list[dict[str, Any]]]]
@@ -79,6 +81,42 @@ def test_a_candidate_is_reported_phase_by_phase(run: Run) -> None:
     assert result["warmup_batches"] >= 2
     assert len(result["speed_before"]) == len(by_kind["closed"]["speed_after"]) == 2
     assert result["pss_bytes"] > 0
+
+
+#: A new process whose device tells what was there before it was asked.
+NEW_PROCESS = """
+import sys
+from pipetune.accelerator import open_accelerator as opening
+from pipetune.child import program
+
+def tell(workload, *rest, end_stage, **options):
+    raise RuntimeError(" ".join(name for name in ("torch", "torchvision") if name in sys.modules))
+
+opening.open_accelerator = tell
+sys.exit(program.measure_request())
+"""
+
+
+@pytest.mark.parametrize(("kind", "imported"), [("emulated", "torch"), ("cpu", "torch torchvision")])
+def test_a_new_process_has_imported_what_a_fork_has_before_it_asks_the_device(
+    kind: str, imported: str, tmp_path: Path
+) -> None:
+    """Otherwise the context's seconds would have the imports in them, and the budget would count them for a fork."""
+    path = tmp_path / "index.json"
+    write_index(str(path), scan(PHOTOS))
+    spec = workload().accelerator if kind == "emulated" else AcceleratorSpec(kind="cpu", name="CPU")
+    request = wire.Request(candidate=candidate(default_backend(), 0), workload=workload(
+        index_path=str(path), accelerator=spec), role="candidate")  # fmt: skip
+    read_fd, write_fd = os.pipe()
+    with os.fdopen(read_fd, "rb") as pipe:
+        subprocess.run(
+            [sys.executable, "-c", NEW_PROCESS], input=wire.encode_request(request), pass_fds=(write_fd,), cwd=ROOT,
+            env={**os.environ, wire.FD_VARIABLE: str(write_fd)}, check=False,
+        )  # fmt: skip
+        os.close(write_fd)
+        messages = [wire.decode_message(line) for line in pipe]
+    (failure,) = [message["failure"] for message in messages if message["type"] == "failure"]
+    assert failure["message"].endswith(f": {imported}")
 
 
 def test_all_steps_are_sent_with_their_phase(run: Run) -> None:

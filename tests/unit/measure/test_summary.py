@@ -174,7 +174,7 @@ def test_a_gpus_utilisation_is_that_of_the_timed_phase_however_late_nvml_tells_i
 def test_values_that_are_of_the_warm_up_as_well_leave_the_utilisation_unknown_and_say_so() -> None:
     record = recording(timed=15)  # from 1 to 2.5 s
     record.readings = [replace(r, gpu=GpuReading(util_pct=55.0)) for r in record.readings]
-    record.busy_spans = (span(1.4, 1.0, 1.0), span(2.0, 0.5, 0.6), span(9.0, 0.1))
+    record.busy_spans = (span(1.4, 0.9, 1.0), span(2.0, 0.5, 0.6), span(9.0, 0.1))
     m = summary(record, kind="cuda")
     assert (m.gpu_util_pct, m.gpu_util_ci95) == (None, None)
     (warning,) = [warning for warning in m.warnings if warning.startswith("no GPU utilisation: ")]
@@ -373,7 +373,7 @@ def test_what_the_gpu_took_is_that_of_the_timed_phase_alone() -> None:
     assert m.energy_j_per_1000_samples == pytest.approx(1000.0)  # 100 W at 100 samples/s
     assert m.energy_ci95 is not None
     low, high = m.energy_ci95
-    half = math.hypot(0.1 / 6.0, (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s)
+    half = math.hypot(0.5 / 6.0, (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s)
     assert (low, high) == pytest.approx((1000.0 * (1 - half), 1000.0 * (1 + half)), rel=0.01)
 
 

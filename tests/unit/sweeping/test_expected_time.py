@@ -62,3 +62,11 @@ def test_where_no_start_was_measured_the_usual_part_of_the_whole_is_taken_for_it
     assert 2.0 < fork_s < 3.0
     (fork_s,) = expected_times_s([took(60.0, forked=False)], forked=True)
     assert fork_s == pytest.approx(55.0)
+
+
+def test_a_failed_candidate_says_nothing_of_how_long_one_takes() -> None:
+    at_once = [replace(took(0.5, forked=True), measurement=None) for _ in range(5)]
+    assert expected_times_s([*at_once, took(12.0, forked=True)], forked=True) == [12.0]
+    ceiling = took(9.0, forked=True, role="ceiling", set_up=SetUp(start_s=0.1, context_s=6.0))
+    assert expected_times_s([ceiling, *at_once], forked=True) == [pytest.approx(9.0)]
+    assert expected_times_s(at_once, forked=True) == [USUAL_S + USUAL_START_S[True]]

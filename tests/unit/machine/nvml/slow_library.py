@@ -89,9 +89,9 @@ class SlowLibrary:
         return round(sum(map(self._busy_pct, moments)) / 20)
 
 
-def read_for(library: SlowLibrary, seconds: float, *, every_s: float = 0.1) -> Gpu:
-    """A GPU that was read at every tick, as the sampler does; the ticks that a slow reading missed are skipped."""
-    gpu = Gpu(
+def make_gpu(library: SlowLibrary) -> Gpu:
+    """A GPU of the library on the library's clocks."""
+    return Gpu(
         library,
         "handle",
         uuid="GPU-slow",
@@ -100,6 +100,11 @@ def read_for(library: SlowLibrary, seconds: float, *, every_s: float = 0.1) -> G
         timer=lambda: library.now_ns / 1e9,
         cpu_timer=lambda: library.cpu_s,
     )
+
+
+def read_for(library: SlowLibrary, seconds: float, *, every_s: float = 0.1) -> Gpu:
+    """A GPU that was read at every tick, as the sampler does; the ticks that a slow reading missed are skipped."""
+    gpu = make_gpu(library)
     tick = 0
     while tick * every_s < seconds:
         library.now_ns = max(library.now_ns, BEGAN_NS + round(1e9 * every_s * tick))

@@ -127,6 +127,8 @@ nvmlDeviceGetGpuInstanceId@1 7
 nvmlDeviceGetMemoryInfo@1 500
 nvmlGpmQueryDeviceSupport@0 1
 metric.2@0 33
+nvmlDeviceGetTotalEnergyConsumption@1 1000 51000 101000
+nvmlDeviceGetPowerUsage@1 70000
 """
     seen = gpus.read(scenario, count=2, uuid="slice")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.stats.busy_spans import busy_frac_within
-from tests.unit.machine.nvml.slow_library import BEGAN_NS, SlowLibrary, read_for
+from tests.unit.machine.nvml.slow_library import BEGAN_NS, SlowLibrary, make_gpu, read_for
 
 
 def warm_up_then_busy(t_s: float) -> float:
@@ -118,3 +118,17 @@ def test_slow_calls_before_do_not_move_the_samples() -> None:
     gpu = read_for(library, 7.0)
     ends = [span.t_end_ns % 250_000_000 for span in gpu.busy_spans(0)]
     assert set(ends) == {0}
+
+
+def test_the_pace_of_the_driver_is_known_in_the_next_measurement() -> None:
+    """Its figure never changes, so that nothing but the pace tells how late it may be."""
+    library = SlowLibrary(lambda t_s: warm_up_then_busy(t_s) if t_s < 6 else 0)
+    first = read_for(library, 8.0)
+    first.close()
+    gpus = (first.renew(lambda gpu: None), make_gpu(library))
+    for _ in range(30):
+        library.now_ns += 100_000_000
+        for gpu in gpus:
+            gpu.read()
+    read_since, opened_anew = (gpu.busy_spans(0)[-1].t_end_ns for gpu in gpus)
+    assert library.now_ns - read_since < 500_000_000 < 900_000_000 < library.now_ns - opened_anew
