@@ -27,7 +27,7 @@ from PIL import Image
 
 from benchmarks import bench
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import accelerator_of_device, gpu_decoders
+from benchmarks.gpu.workloads import accelerator_of_device, begin_as_sweep, gpu_decoders
 from pipetune.datasets.index import ImageSet
 from pipetune.loaders.open_loader import open_loader
 from pipetune.loaders.order import EndlessOrder
@@ -135,7 +135,7 @@ def compare_together(backend: str, setting: Workload, images: ImageSet) -> dict[
 def decode(backend: str, setting: Workload, images: ImageSet) -> list[torch.Tensor]:
     """A few batches of all images, on the CPU."""
     workers = 2 if min_workers(BACKENDS[backend]) else 0
-    loader = open_loader(candidate(backend, workers, len(images.images)), setting, images)
+    loader = open_loader(begin_as_sweep(candidate(backend, workers, len(images.images))), setting, images)
     try:
         return [batch.images.cpu().clone() for batch in itertools.islice(iter(loader), _CROPS)]
     finally:
@@ -223,7 +223,7 @@ def repeat_epoch(
     for _ in range(repeats):
         if time.monotonic() - began > limit_s and counts["epochs"]:
             break
-        loader = open_loader(candidate(backend, 2, _BATCH), setting, images)
+        loader = open_loader(begin_as_sweep(candidate(backend, 2, _BATCH)), setting, images)
         held, copies = [], []
         stream = iter(loader)
         while True:

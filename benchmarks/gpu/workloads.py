@@ -84,21 +84,30 @@ def default_candidate(backend: Backend, workers: int, samples: int) -> Candidate
 
 
 def device_candidates(backend: Backend, workers: int, samples: int) -> list[Candidate]:
-    """The candidates of a backend that differ in what only a CUDA device has; those nearest to the defaults first."""
+    """The candidates of a backend that differ in what only a CUDA device has, in the order in which a sweep tries them:
+    one that crashes costs a new process."""
     candidates = [default_candidate(backend, workers, samples)]
     for setting in SETTINGS.values():
         if setting.needs_cuda and has_effect(setting, candidates[0]):
-            candidates += [
-                replace(candidate, **{setting.name: value})
-                for candidate in candidates
-                for value in end_values(setting)[1:]
+            candidates = [
+                replace(candidate, **{setting.name: value}) for candidate in candidates for value in end_values(setting)
             ]
     return candidates
 
 
+def begin_as_sweep(candidate: Candidate) -> Candidate:
+    """The candidate with the values that a sweep beside a CUDA device tries first, of settings that need one."""
+    values = {
+        name: setting.tried[0]
+        for name, setting in SETTINGS.items()
+        if setting.needs_cuda and has_effect(setting, candidate)
+    }
+    return replace(candidate, **values)
+
+
 def end_values(setting: Setting) -> tuple[Any, ...]:
-    """The default of a setting, and its other values; of a range its ends."""
-    return (setting.default, *setting.limits) if setting.limits else setting.values
+    """The values of a setting, the one that is tried first in front; of a range the default and its ends."""
+    return (setting.default, *setting.limits) if setting.limits else setting.tried
 
 
 def accelerator_of_device(device: str, index: int) -> AcceleratorSpec:

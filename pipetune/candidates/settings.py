@@ -56,6 +56,9 @@ class Setting:
     """What a decode backend has to offer for it; ``None``: nothing."""
     by_default: bool = False
     """A sweep tries its values unless ``--vary`` says otherwise: they change much, and suit any training loop."""
+    tried_first: Any = None
+    """The value with which a sweep begins in place of the default, and which is kept where the setting is not varied;
+    ``None``: the default."""
     words: Callable[[Any], str] | None = str
     """A value that is not the default, in a candidate's description; ``None``: the word for workers says it."""
     argument: str | None = None
@@ -72,6 +75,12 @@ class Setting:
     """It has no effect unless images are augmented by more than crops and flips (:attr:`Workload.augment`)."""
     limits: tuple[float, float] | None = None
     """Minimum and maximum number that it may be fixed at; ``None``: one of its values only."""
+
+    @property
+    def tried(self) -> tuple[Any, ...]:
+        """The values in the order in which a sweep tries them, as far as this machine offers them."""
+        values = self.values if self.available is None else self.available()
+        return tuple(sorted(values, key=lambda value: value != self.tried_first)) if self.tried_first else values
 
     @property
     def default(self) -> Any:
@@ -113,10 +122,13 @@ SETTINGS: dict[str, Setting] = {
                 about="loader processes live on from epoch to epoch, or not",
                 loaders=(TORCH, USER), needs_workers=True, words=lambda _: "workers restart",
                 argument="persistent_workers", without_workers=False),
+        # Whole images first: on some GPUs nvImageCodec 0.9.0 ends the process when it decodes a crop of one, with DALI
+        # as well (https://github.com/NVIDIA/nvImageCodec/issues/55). A candidate that crashes is one that is left out.
         Setting(name="decode_region", values=("window", "whole"),
-                about="on a GPU, only the crop of each image is decoded, or all of it, which a JPEG engine may need",
+                about="on a GPU, only the crop of each image is decoded, or all of it, which a JPEG engine may need "
+                "and a sweep tries first",
                 loaders=(DALI, DEVICE), needs_cuda=True, needs_backend=lambda backend: backend.steers_jpeg_engine,
-                by_default=True, words=lambda _: "whole images"),
+                by_default=True, tried_first="whole", words=lambda _: "whole images"),
         Setting(name="hw_decoder_load", values=(None, 0.5, 0.8, 1.0),
                 about="share of the images that a GPU's JPEG engine decodes",
                 loaders=(DALI, DEVICE), needs_cuda=True, needs_backend=lambda backend: backend.steers_jpeg_engine,

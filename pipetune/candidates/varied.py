@@ -70,6 +70,11 @@ def settings(
         outside = [name for name, s in SETTINGS.items() if USER in s.loaders and not s.argument and not s.of_script]
         varied = [name for name in varied if name in outside]
     chosen = {name: _possible(SETTINGS[name], on_gpu=on_gpu) for name in varied}
+    chosen |= {
+        name: _possible(setting, on_gpu=on_gpu)[:1]
+        for name, setting in SETTINGS.items()
+        if setting.tried_first is not None and name not in varied and _may_have_effect(setting, backends)
+    }
     chosen |= {name: (value,) for name, value in fixed.items()}
     chosen[TRANSFORMS_ON] = _places(varied, fixed, places)
     return tuple((name, chosen[name]) for name in SETTINGS if chosen.get(name))
@@ -127,7 +132,12 @@ def word(value: Any) -> str:
 def _possible(setting: Setting, *, on_gpu: bool) -> tuple[Any, ...]:
     if setting.needs_cuda and not on_gpu:
         return ()
-    return setting.values if setting.available is None else setting.available()
+    return setting.tried
+
+
+def _may_have_effect(setting: Setting, backends: Collection[str]) -> bool:
+    needs = setting.needs_backend
+    return needs is None or any(needs(find_backend(backend)) for backend in backends)
 
 
 def _allowed(name: str, value: Any) -> Any:

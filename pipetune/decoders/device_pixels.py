@@ -6,6 +6,7 @@ grey levels once, where Pillow rounds after each of its two passes: they differ 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,9 @@ from pipetune.decoders.layout import Layout
 from pipetune.records.imagenet import MEAN, STD
 
 _UPRIGHT = 1
+#: Factor by which torch's kernel is asked to reduce an edge at most. Its shared memory (48 KiB) holds the weights of 32
+#: pixels and their sums: ``32 (2 s + 1) + 33 (2 s + 1)`` floats for a factor ``s``. It refuses more than 94.
+MAX_REDUCTION = 48
 
 
 def find_stored_window(crop: Sequence[int], orientation: int, height: int, width: int) -> StoredWindow:
@@ -61,10 +65,22 @@ def resize_into(window: torch.Tensor, orientation: int, out: torch.Tensor) -> No
     size = [out.shape[-2], out.shape[-1]]
     # One kernel: `float()` would keep the strides of interleaved pixels.
     values = window.to(torch.float32, memory_format=torch.contiguous_format)
+    values = _average_blocks(values, size)
     # As `torch.nn.functional.interpolate` calls it, into a given place: without a copy, and with less Python.
     torch._C._nn._upsample_bilinear2d_aa(values[None], size, False, out=out[None])
     if orientation != _UPRIGHT:
         out.copy_(turn_upright(out.clone(), orientation))
+
+
+def _average_blocks(values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """An image ``[3, h, w]`` with averages of blocks of its pixels, so that no edge is too long to be resized at once.
+
+    The weights of :data:`MAX_REDUCTION` pixels or more hardly change within a block: no grey level differs by one.
+    """
+    block = [math.ceil(edge / (MAX_REDUCTION * out)) for edge, out in zip(values.shape[-2:], size, strict=True)]
+    if max(block) == 1:
+        return values
+    return torch.nn.functional.avg_pool2d(values[None], block, ceil_mode=True)[0]
 
 
 class Finisher:

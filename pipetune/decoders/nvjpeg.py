@@ -8,6 +8,7 @@ deprecates the function in favour of TorchCodec's; until it goes, it is in every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -20,15 +21,13 @@ from pipetune.records.sweep import Candidate
 
 __all__ = ["load", "open_device_decoder"]
 
+#: nvJPEG's number for a lack of memory (``NVJPEG_STATUS_ALLOCATOR_FAILURE``), as torchvision's errors end: ``'Failed to
+#: decode batch: 5'``.
+_ALLOCATOR_FAILURE = re.compile(r"Failed to [^:]*: 5\b")
+
 
 def open_device_decoder(candidate: Candidate, device: torch.device) -> DeviceDecode:
     """See :class:`pipetune.decoders.contract.DeviceDecoder`."""
-    if device.type == "cuda" and not hasattr(torch.ops.image, "decode_jpegs_cuda"):
-        raise PipetuneError(
-            "this torchvision is a build without CUDA, and has no nvJPEG",
-            hint="install the build for your CUDA: pip install torchvision --index-url "
-            "https://download.pytorch.org/whl/cu130",
-        )
 
     def decode(encoded: Sequence[Encoded]) -> list[torch.Tensor | None]:
         try:
@@ -63,9 +62,18 @@ def _crop(pixels: torch.Tensor, image: Encoded) -> torch.Tensor | None:
 
 
 def _raise_unless_of_image(error: RuntimeError, device: torch.device) -> None:
-    """Raise an error again that is the device's: it lacks memory, which torchvision says in an error of its own, or it
-    is lost, which the next wait says as well."""
-    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+    """Raise an error again that is not the image's: torchvision has no nvJPEG, the device lacks memory, which
+    torchvision says in an error of its own, or it is lost, which the next wait says as well."""
+    text = str(error)
+    if "not compiled with nvJPEG" in text:  # a build for the CPU has the function as well
+        raise PipetuneError(
+            "this torchvision is a build without CUDA, and has no nvJPEG",
+            hint="install the build for your CUDA: pip install torchvision --index-url "
+            "https://download.pytorch.org/whl/cu130",
+        ) from error
+    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text:
         raise error
+    if _ALLOCATOR_FAILURE.search(text):
+        raise torch.OutOfMemoryError(f"CUDA out of memory: nvJPEG cannot allocate what it decodes with ({text})")
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()

@@ -34,7 +34,7 @@ from pipetune.loaders.windows import Task
 
 #: Decoded pixels that one call of a decoder may make (bytes), so that large photographs do not fill the device.
 MAX_DECODED_BYTES = 256 << 20
-#: Where the CPU has decoded more than half of at least so many samples, a warning says so.
+#: Where the CPU has decoded more than half of so many samples in a row, a warning says so, once.
 _MIN_JUDGED = 256
 
 #: What is known of an image: nothing yet, the device decodes it, it is left to the CPU.
@@ -63,7 +63,9 @@ class BatchMaker:
         self._decoding = torch.cuda.Stream(device) if on_cuda else None
         self._finishing = torch.cuda.Stream(device) if on_cuda else None
         self._kinds = np.zeros(len(photos), np.uint8)
-        self._counts = {_ON_DEVICE: 0, _ON_CPU: 0}
+        self._counting = threading.Lock()  # the other one is held while a whole batch is decoded
+        self._samples = self._samples_on_cpu = 0
+        self._has_warned = False
 
     def __call__(self, task: Task, stopped: Callable[[], bool] = lambda: False) -> Batch:
         """The batch of some samples, complete; an incomplete one if ``stopped`` returns true meanwhile.
@@ -157,21 +159,21 @@ class BatchMaker:
             done.synchronize()
 
     def _count(self, samples: int, on_cpu: int) -> None:
-        with self._lock:
-            if not self._counts:
+        with self._counting:
+            self._samples += samples
+            self._samples_on_cpu += on_cpu
+            total, left = self._samples, self._samples_on_cpu
+            if self._has_warned or total < _MIN_JUDGED:
                 return
-            self._counts[_ON_DEVICE] += samples - on_cpu
-            self._counts[_ON_CPU] += on_cpu
-            total, most = sum(self._counts.values()), self._counts[_ON_CPU]
-            if total < _MIN_JUDGED:
+            self._samples = self._samples_on_cpu = 0
+            self._has_warned = 2 * left > total
+            if not self._has_warned:
                 return
-            self._counts.clear()
-        if 2 * most > total:
-            warnings.warn(
-                f"the CPU decodes {most} of the first {total} images, because they are no sequential colour JPEGs or "
-                "the device refuses them: another decoder may be faster",
-                stacklevel=2,
-            )
+        warnings.warn(
+            f"the CPU decoded {left} of {total} images, because they are no sequential colour JPEGs or the device "
+            "refuses them: another decoder may be faster",
+            stacklevel=2,
+        )
 
 
 class _Sample(NamedTuple):

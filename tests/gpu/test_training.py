@@ -50,7 +50,7 @@ def test_batches_are_page_locked_and_arrive_as_they_were_made(
 DALI = """
 import sys
 import pipetune
-chosen = pipetune.Candidate(backend="dali", num_workers=2, prefetch_depth=2, batch_size=4)
+chosen = pipetune.Candidate(backend="dali", decode_region="whole", num_workers=2, prefetch_depth=2, batch_size=4)
 with pipetune.open_loader(chosen, sys.argv[1], image_size=64, device="cuda", drop_last=False) as loader:
     epochs = [[(images.is_cuda, labels.cpu().tolist()) for images, labels in loader] for _ in range(2)]
 chosen = pipetune.Candidate(backend="pillow", num_workers=0, prefetch_depth=0, batch_size=4)

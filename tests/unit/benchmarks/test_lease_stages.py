@@ -64,7 +64,8 @@ def test_a_forked_writer() -> None:
 def test_candidates_that_differ_on_a_gpu_come_from_the_registry() -> None:
     candidates = device_candidates(BACKENDS["dali"], 4, 128)
 
-    assert candidates[0] == default_candidate(BACKENDS["dali"], 4, 128)
+    assert candidates[0] == replace(default_candidate(BACKENDS["dali"], 4, 128), decode_region="whole")
+    assert [candidate.decode_region for candidate in candidates] == ["whole"] * 3 + ["window"] * 3
     assert len({candidate.key for candidate in candidates}) == len(candidates)
     pairs = {(candidate.decode_region, candidate.hw_decoder_load) for candidate in candidates}
     assert pairs == {(region, load) for region in ("window", "whole") for load in (None, 0.0, 1.0)}

@@ -133,3 +133,14 @@ def test_exact_leaves_out_whose_pixels_differ_and_says_by_how_much() -> None:
     assert len(notes) == 2
     with pytest.raises(UsageError, match="--exact leaves none of these backends; add pillow"):
         varied.backends(("opencv",), exact=True)
+
+
+def test_beside_a_cuda_device_whole_images_come_first_and_stay_where_the_setting_is_not_varied() -> None:
+    """Decoding only crops ends the process with some libraries on some GPUs, and then no other value would be tried."""
+    both, one = ("whole", "window"), ("whole",)
+    for backend in ("dali", "nvimagecodec"):
+        assert chosen(None, on_gpu=True, backends=(backend,))["decode_region"] == both
+        assert chosen("none", on_gpu=True, backends=("pillow", backend))["decode_region"] == one
+        assert chosen("none", "decode_region=window", on_gpu=True, backends=(backend,))["decode_region"] == ("window",)
+        assert "decode_region" not in chosen(None, backends=(backend,))
+    assert "decode_region" not in chosen("none", on_gpu=True, backends=("pillow", "nvjpeg", "dali-cpu"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,3 +100,34 @@ def test_interleaved_pixels_are_resized_as_planes_are() -> None:
     resize_into(pixels.permute(2, 0, 1)[:, 3:33, 5:50], 1, rows)
     resize_into(pixels.permute(2, 0, 1).contiguous()[:, 3:33, 5:50], 1, planes)
     assert torch.equal(planes, rows)
+
+
+#: Floats in the shared memory of a block of torch's kernel, which takes weights for 32 columns, and a row and 32 sums
+#: for each tap of a column (``_upsample_bilinear2d_aa`` on CUDA).
+SHARED_FLOATS = 48 * 1024 // 4
+
+
+def shared_floats(edges: tuple[int, int], size: tuple[int, int]) -> int:
+    rows, columns = (2 * math.ceil(max(1.0, edge / out)) + 1 for edge, out in zip(edges, size, strict=True))
+    return 32 * columns + 33 * rows
+
+
+@pytest.mark.parametrize(("height", "width"), [(750, 1000), (3001, 4003), (40, 9000), (384, 385)])
+def test_an_image_is_reduced_as_far_as_no_kernel_does_at_once(
+    height: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a photograph of 1000 x 750 px fails at 8 x 8 px, as it is tried where images do not decode."""
+    needed: list[int] = []
+    real = torch._C._nn._upsample_bilinear2d_aa
+
+    def resize(values: Any, size: Any, *rest: Any, **options: Any) -> Any:
+        needed.append(shared_floats(values.shape[-2:], size))
+        return real(values, size, *rest, **options)
+
+    monkeypatch.setattr(torch._C._nn, "_upsample_bilinear2d_aa", resize)
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    out = torch.empty(3, 8, 8)
+    resize_into(torch.from_numpy(pixels).permute(2, 0, 1), 1, out)
+    theirs = np.asarray(Image.fromarray(pixels).resize((8, 8), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    assert np.abs(out.round().numpy() - theirs).max() <= 1
+    assert max(needed) <= SHARED_FLOATS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -112,7 +113,12 @@ def test_one_bad_image_costs_a_list_of_nvjpegs_only_itself(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("out"), RuntimeError("Error while decoding JPEG images: CUDA out of memory")]
+    "error",
+    [
+        torch.OutOfMemoryError("out of memory"),
+        RuntimeError("Error while decoding JPEG images: CUDA out of memory"),
+        RuntimeError("Error while decoding JPEG images: Failed to decode jpeg stream: 5"),
+    ],
 )
 def test_nvjpeg_does_not_take_a_lack_of_memory_for_a_bad_image(
     error: RuntimeError, monkeypatch: pytest.MonkeyPatch
@@ -123,16 +129,25 @@ def test_nvjpeg_does_not_take_a_lack_of_memory_for_a_bad_image(
         raise error
 
     monkeypatch.setattr(nvjpeg, "decode_jpeg", fail)
-    with pytest.raises(RuntimeError, match="out"):
+    with pytest.raises(RuntimeError, match="out of memory"):
         decode([Encoded(np.zeros(9, np.uint8), 1, 1, StoredWindow(0, 0, 1, 1))])
 
 
-def test_a_decoder_that_decodes_nothing_is_an_error_and_no_slow_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("decode_jpegs_cuda: torchvision not compiled with nvJPEG support", "a build without CUDA"),
+        ("Error while decoding JPEG images: Failed to decode batch: 6", "nvjpeg decodes no JPEG on cpu"),
+    ],
+)
+def test_a_decoder_that_decodes_nothing_is_an_error_and_no_slow_loader(
+    reason: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("decode_jpegs_cuda: torchvision not compiled with nvJPEG support")
+        raise RuntimeError(reason)
 
     monkeypatch.setattr(nvjpeg, "decode_jpeg", fail)
-    with pytest.raises(PipetuneError, match="nvjpeg decodes no JPEG on cpu"):
+    with pytest.raises(PipetuneError, match=message):
         open_loader(CHOSEN, workload(), scan(PHOTOS))
 
 
@@ -166,8 +181,32 @@ def test_a_loader_that_leaves_most_to_the_cpu_says_so(tmp_path: Path) -> None:
         warnings.simplefilter("always")
         for _ in range(2 * device_batch._MIN_JUDGED // 4):
             make(task(photos, 4))
-    (said,) = [str(one.message) for one in told if "the CPU decodes" in str(one.message)]
-    assert said.startswith(f"the CPU decodes {device_batch._MIN_JUDGED} of the first {device_batch._MIN_JUDGED} images")
+    (said,) = [str(one.message) for one in told if "the CPU decoded" in str(one.message)]
+    assert said.startswith(f"the CPU decoded {device_batch._MIN_JUDGED} of {device_batch._MIN_JUDGED} images")
+
+
+def test_a_device_that_refuses_images_later_is_seen_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_batch, "_MIN_JUDGED", 8)
+    for number in range(8):
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / f"{number}.jpg")
+    decoder = Decoder()
+    make, photos = maker(tmp_path, decoder, size=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        make(task(photos, 8))
+    decoder._refuses = range(8)
+    with pytest.warns(UserWarning, match="the CPU decoded 8 of 8 images"):
+        make(task(photos, 8))
+
+
+def test_a_batch_goes_on_while_another_is_decoded(tmp_path: Path) -> None:
+    Image.new("RGB", (16, 16)).save(tmp_path / "0.jpg")
+    make, _ = maker(tmp_path, Decoder(), size=8)
+    counting = threading.Thread(target=make._count, args=(1, 0))
+    with make._lock:  # as a thread holds it that decodes a whole batch
+        counting.start()
+        counting.join(5)
+        assert not counting.is_alive()
 
 
 def test_prefetched_batches_are_those_in_work_and_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:

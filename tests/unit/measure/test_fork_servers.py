@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
         kept.append(Kept(ForkServers(("lines", *modules)), folder_of(tmp_path, **modules)))
         return kept[-1]
 
+    gc.collect()  # files that an earlier test left open would be closed at any time
     before = descriptors()
     yield make
     for one in kept:

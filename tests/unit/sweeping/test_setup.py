@@ -58,6 +58,7 @@ def test_beside_a_cuda_device_decoders_on_it_are_candidates_and_so_is_dali_on_th
     dali = {point.decode_region for point in on_gpu.grid() if point.backend == "dali"}
     beside = {(point.decode_region, point.hw_decoder_load) for point in on_gpu.grid() if point.backend == "dali-cpu"}
     assert (dali, beside) == ({"window", "whole"}, {("window", None)})
+    assert [on_gpu.candidate(name, 2, 2).decode_region for name in ("dali", "dali-cpu")] == ["whole", "window"]
     without = prepare(replace(CHOSEN, backends=None, vary=None), quiet).space
     assert {"dali-cpu", "nvjpeg", "nvimagecodec"}.isdisjoint(without.backends)
     assert without.accelerator_decodes == ()
