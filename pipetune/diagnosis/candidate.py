@@ -18,7 +18,6 @@ from pipetune.units import format_share
 
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
-_AUGMENT_IN_WORKERS = "augment in the workers (transforms_on=worker) where cores are free for it"
 
 
 def diagnose(
@@ -75,7 +74,7 @@ def diagnose(
         waits = "the accelerator never waits, but its" if never_waits else f"{severity}: the accelerator's"
         if candidate.transforms_on == DEVICE:
             sentence = f"{waits} steps {slower}, because it augments the images first"
-            return _diagnosis(causes.CONTENTION, lost, sentence, evidence, _AUGMENT_IN_WORKERS)
+            return _diagnosis(causes.AUGMENTING, lost, sentence, evidence)
         sentence = f"{waits} steps {slower} while this loader runs, because both compete for the CPU"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
     advice = _or_move(_workers_advice(candidate, m, usable_cores), movable_recipe)

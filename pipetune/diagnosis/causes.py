@@ -13,6 +13,7 @@ HEALTHY = "accelerator_bound"
 CPU_DECODE = "cpu_decode_bound"
 CPU_STARVED = "cpu_starved"
 CONTENTION = "contention"
+AUGMENTING = "augmenting_on_device"
 DISK = "disk_fetch_bound"
 NETWORK = "network_fetch_bound"
 NO_WORKERS = "no_workers"
@@ -138,6 +139,12 @@ _ROWS = (
         explanation="The accelerator never waits for a batch, but its steps are slower while the loader runs, because "
                     "both compete for the CPU and its memory.",
         advice="Fewer loader workers, or a loader that takes less CPU time and memory bandwidth (uint8 batches).",
+    ),
+    Cause(
+        name=AUGMENTING, title="augmenting on the device", colour="grey", named_by=(SWEEP,),
+        explanation="The accelerator never waits for a batch, but its steps are longer, because it augments the images "
+                    "of each batch first.",
+        advice="Augment in the workers (transforms_on=worker) where cores are free for it.",
     ),
     Cause(
         name=DISK, title="reading from disk", colour="blue", named_by=(SWEEP, WATCH),

@@ -21,6 +21,8 @@ def find_movable_recipe(
     known = RECIPES.get(recipe)
     if known is None or recipe == BASIC or candidate.transforms_on != WORKER or not device_augments(accelerator):
         return None
+    if accelerator.kind == "cpu":  # which augments with the cores that the workers need as well
+        return None
     rates = {
         outcome.candidate: outcome.measurement.samples_per_s
         for outcome in outcomes

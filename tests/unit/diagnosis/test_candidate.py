@@ -165,7 +165,7 @@ def test_a_recipe_that_the_device_may_do_is_named(workers: int, cores: float, ch
 def test_steps_that_augment_first_are_not_blamed_on_the_cpu() -> None:
     m = measurement(goodput=0.7, data_wait_frac=0.01, accelerator_idle_frac=0.0)
     found = diagnose(replace(candidate(4), transforms_on="device"), m, 8.0)
-    assert found.cause == causes.CONTENTION
+    assert found.cause == causes.AUGMENTING
     assert (
         found.sentence == "the accelerator never waits, but its steps are slower, because it augments the images first"
     )

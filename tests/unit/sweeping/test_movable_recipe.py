@@ -32,6 +32,7 @@ def on_device(rate: float, workers: int = 2) -> Outcome:
         ("randaugment", GPU, (on_device(500.0),), None),
         ("randaugment", GPU, (on_device(500.0, workers=1),), "RandAugment"),
         ("randaugment", EMULATED, (), None),
+        ("randaugment", AcceleratorSpec(name="CPU", kind="cpu"), (), None),
         ("basic", GPU, (), None),
     ],
 )
