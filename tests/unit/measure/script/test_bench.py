@@ -169,13 +169,12 @@ def test_a_fresh_start_ends_the_running_one_first_and_applies_settings_at_constr
 def test_a_start_of_the_script_is_the_set_up_of_the_candidate_that_needed_it(scripts: Scripts, tmp_path: Path) -> None:
     scripts.will_say(*answer())
     bench = begun(tmp_path)
-    in_the_running_script = measure(bench, OTHER).measurement
+    running = measure(bench, OTHER).measurement
     scripts.will_say(*answer())
-    in_a_start_of_its_own = measure(bench, OTHER, new_process=True).measurement
-    assert in_the_running_script is not None
-    assert in_the_running_script.set_up is None
-    assert in_a_start_of_its_own is not None
-    assert in_a_start_of_its_own.set_up == SetUp(start_s=bench.setup_seconds[-1])
+    started = measure(bench, OTHER, new_process=True).measurement
+    assert running is not None
+    assert started is not None
+    assert (running.set_up, started.set_up) == (None, SetUp(start_s=bench.setup_seconds[-1]))
 
 
 def test_a_fresh_start_of_the_script_as_it_is_needs_no_profile(scripts: Scripts, tmp_path: Path) -> None:
