@@ -172,8 +172,7 @@ def test_a_start_of_the_script_is_the_set_up_of_the_candidate_that_needed_it(scr
     running = measure(bench, OTHER).measurement
     scripts.will_say(*answer())
     started = measure(bench, OTHER, new_process=True).measurement
-    assert running is not None
-    assert started is not None
+    assert running is not None and started is not None  # noqa: PT018 - for mypy
     assert (running.set_up, started.set_up) == (None, SetUp(start_s=bench.setup_seconds[-1]))
 
 
