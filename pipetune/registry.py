@@ -70,11 +70,11 @@ class Backend:
     decodes_on_cuda: bool = False
     """With a CUDA device it decodes there, in time that the model could have had."""
     needs_cuda: bool = False
-    """It is a candidate beside a CUDA device only: it decodes there, or without one it is the same as another."""
+    """The backend is a candidate beside a CUDA device only: it decodes there, or without one it is the same as another."""
     on_cpu: str | None = None
     """The backend that is the same library, decoding on the CPU also where there is a CUDA device."""
     steers_jpeg_engine: bool = False
-    """It may decode with a GPU's JPEG engine, and takes what share of the images, and whether whole ones or crops."""
+    """The library may use a GPU's JPEG engine; settings say for what share of the images, whole ones or crops."""
     decodes_whole: bool = False
     """It decodes the whole image and then transforms it, so that the two can be measured apart
     (:data:`pipetune.decoders.contract.DecodeFunction`)."""

@@ -92,7 +92,7 @@ def measure_candidate(
     finally:
         loader.close()
     means = {
-        name: mean_of([row[name] for row in with_gpu])
+        name: compute_mean([row[name] for row in with_gpu])
         for name in ("jpeg_util_pct", "sm_active_pct", "util_pct", "power_w")
     }
     return {
@@ -148,7 +148,7 @@ def make_synchronise(device: str) -> Callable[[], None]:
     return lambda: torch.cuda.synchronize(device)
 
 
-def mean_of(values: list[float | None]) -> float | None:
+def compute_mean(values: list[float | None]) -> float | None:
     """The mean of what was read; ``None``: nothing was."""
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers else None

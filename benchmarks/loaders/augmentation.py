@@ -44,9 +44,9 @@ def main(options: Namespace) -> bench.Result:
     works: dict[str, Work] = {}
     images: Any = None
     for name in SETS:
-        decoding, images = decoders_of(name, crops)
+        decoding, images = build_decoders(name, crops)
         works |= decoding
-    works |= recipes_of(images)
+    works |= build_recipes(images)
     measured = in_turn(works, turns, crops)
     cases: list[dict[str, Any]] = []
     for name in (name.removesuffix(" by torchvision") for name in works if name.endswith(" by torchvision")):
@@ -61,7 +61,7 @@ def main(options: Namespace) -> bench.Result:
     return bench.Result(all(case["holds"] for case in cases), {"cpu_s": measured, "cases": cases, "crop_px": SIZE})
 
 
-def decoders_of(dataset: str, count: int) -> tuple[dict[str, Work], Any]:
+def build_decoders(dataset: str, count: int) -> tuple[dict[str, Work], Any]:
     """Decoding of that many photographs by each decoder, and their crops uint8 ``[count, 3, size, size]``."""
     import numpy as np
 
@@ -86,7 +86,7 @@ def decoders_of(dataset: str, count: int) -> tuple[dict[str, Work], Any]:
     return works, out.copy()
 
 
-def recipes_of(images: Any) -> dict[str, Work]:
+def build_recipes(images: Any) -> dict[str, Work]:
     """Each recipe done to all images: one by one, by torchvision's classes, and as a batch on a device."""
     import torch
     from torchvision.transforms import InterpolationMode, v2

@@ -9,7 +9,7 @@ from pipetune.predicting.past_errors import MEASURED_DEVICE
 
 
 class Refused(Exception):
-    """It cannot be known; the text says why, in one line."""
+    """The answer cannot be known; the text says why, in one line."""
 
 
 @dataclass

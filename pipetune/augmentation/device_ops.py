@@ -22,7 +22,7 @@ MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 AFFINE = "Affine"
 
 
-def parameters_of(operation: str, value: float, size: int) -> tuple[float, ...]:
+def compute_parameters(operation: str, value: float, size: int) -> tuple[float, ...]:
     """The numbers that :data:`BATCH_OPERATIONS` take for one image.
 
     Args:

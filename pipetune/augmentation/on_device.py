@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pipetune.augmentation.device_ops import AFFINE, BATCH_OPERATIONS, MOVES, PARAMETERS, parameters_of
+from pipetune.augmentation.device_ops import AFFINE, BATCH_OPERATIONS, MOVES, PARAMETERS, compute_parameters
 from pipetune.augmentation.draws import OPERATIONS, Draws, draw
 
 
@@ -61,7 +61,7 @@ def _groups(draws: Draws, size: int) -> list[_Group]:
                 continue
             group = of_round.setdefault(kind, _Group(kind, [], []))
             group.places.append(place)
-            group.parameters.append(parameters_of(name, value, size))
+            group.parameters.append(compute_parameters(name, value, size))
         groups += of_round.values()
     return groups
 

@@ -21,7 +21,7 @@ class Recipe:
     about: str
     """What it does, for ``--help``."""
     short: str
-    """The same in a few words, for a result."""
+    """What it does in a few words, for a result."""
 
 
 RECIPES: dict[str, Recipe] = {

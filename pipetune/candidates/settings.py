@@ -72,7 +72,7 @@ class Setting:
     of_script: bool = False
     """It exists in a user's own training script only."""
     of_augmentation: bool = False
-    """It has no effect unless images are augmented by more than crops and flips (:attr:`Workload.augment`)."""
+    """The setting has no effect unless images are augmented by more than crops and flips (:attr:`Workload.augment`)."""
     limits: tuple[float, float] | None = None
     """Minimum and maximum number that it may be fixed at; ``None``: one of its values only."""
 

@@ -17,7 +17,7 @@ from pipetune.errors import MissingPackageError
 Augment = Callable[[int, npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]
 
 
-def augmenter_of(recipe: str, seed: int) -> Augment | None:
+def build_augmenter(recipe: str, seed: int) -> Augment | None:
     """What augments single images; ``None``: nothing does.
 
     Raises:

@@ -182,7 +182,7 @@ class _Sample(NamedTuple):
     place: int
     """In its batch."""
     position: int
-    """Of its image in the data set."""
+    """Number of the image in the data set."""
     orientation: int
     encoded: Encoded
 

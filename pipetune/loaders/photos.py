@@ -13,7 +13,7 @@ from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import Array, FillFunction, LoadFunction, Photo, bad_image, is_shortage
 from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.layout import Layout, write_pixels
-from pipetune.loaders.augmenting import Mixing, augmenter_of
+from pipetune.loaders.augmenting import Mixing, build_augmenter
 from pipetune.loaders.photo_table import PhotoTable
 
 #: Number of samples that one call of ``fill_some`` is asked for, before ``stopped`` is asked again.
@@ -44,7 +44,7 @@ class Photos:
         self._fill_some = fill_some
         self._layout = layout
         self._seed = seed
-        self._augment = augmenter_of(augment, seed)
+        self._augment = build_augmenter(augment, seed)
         self.mixing = Mixing(seed, len(images.classes)) if augment == MIXUP else None
         """Mixes the images of whole batches; ``None``: they are not mixed."""
 
@@ -53,7 +53,7 @@ class Photos:
 
     @property
     def seed(self) -> int:
-        """Of the random crops."""
+        """Seed of the random crops."""
         return self._seed
 
     @property

@@ -21,7 +21,7 @@ from pipetune.search import baseline
 from pipetune.sweeping.accelerator import describe_ranks, find_accelerator
 from pipetune.sweeping.options import SweepOptions, check
 from pipetune.sweeping.ranks import count_ranks
-from pipetune.sweeping.suitable import places_of, suitable_backends
+from pipetune.sweeping.suitable import choose_places, suitable_backends
 from pipetune.sweeping.sweep_plan import Plan
 from pipetune.sweeping.unfit import UnfitCandidates
 from pipetune.usercode import make_loader
@@ -98,7 +98,7 @@ def prepare(
     images = (
         _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, ranks * chosen.hosts, on_stage)
     )
-    places, about_places = places_of(chosen, accelerator)
+    places, about_places = choose_places(chosen, accelerator)
     names, left_out = suitable_backends(names, images, chosen, places)
     every = ranks * chosen.hosts
     if not own and len(images.images) < every * chosen.batch_size:

@@ -14,7 +14,7 @@ from pipetune.sweeping.options import SweepOptions
 _LARGE_SHARE = 0.1
 
 
-def places_of(options: SweepOptions, accelerator: AcceleratorSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def choose_places(options: SweepOptions, accelerator: AcceleratorSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Where images can be augmented, of :data:`pipetune.augmentation.recipes.PLACES`, and what to say of it.
 
     ``()``: they are not augmented by more than crops and flips.
@@ -39,7 +39,7 @@ def suitable_backends(
     """The backends that can do something with these images, and notes on the others.
 
     Args:
-        places: see :func:`places_of`.
+        places: see :func:`choose_places`.
 
     Raises:
         UsageError: none of them can.

@@ -17,7 +17,7 @@ from pipetune.runs.load import load
 from pipetune.runs.run import Run
 
 
-def candidate_of(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, Any]]:
+def choose_candidate(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, Any]]:
     """The candidate that is to be opened, and the workload that it was measured with.
 
     Raises:
@@ -45,7 +45,7 @@ def candidate_of(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[
     return _decoding_where_measured(outcome.candidate, known), {**known, "dataset": dataset or None}
 
 
-def recipe_of(augment: str | None, known: Mapping[str, Any]) -> str:
+def choose_recipe(augment: str | None, known: Mapping[str, Any]) -> str:
     """What is done to each image.
 
     Raises:

@@ -31,7 +31,7 @@ from pipetune.registry import (
     without_cuda,
 )
 from pipetune.runs.run import Run
-from pipetune.training.choice import candidate_of, recipe_of
+from pipetune.training.choice import choose_candidate, choose_recipe
 from pipetune.training.loader import ARRAYS, TORCH, TrainingLoader
 from pipetune.training.ranks import agree, place_of
 
@@ -126,7 +126,7 @@ def open_loader(
     images: ImageSet | None = None
     # Whatever fails on one rank has to reach the others, which wait for it in `agree`.
     try:
-        candidate, known = candidate_of(choice)
+        candidate, known = choose_candidate(choice)
         device_index = None
         if arrays == TORCH:
             device_index = _cuda_index(device)
@@ -139,7 +139,7 @@ def open_loader(
             transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
             transforms_on=transforms_on,
         )  # fmt: skip
-        augment = recipe_of(augment, known)
+        augment = choose_recipe(augment, known)
         if augment != BASIC and transforms_on == WORKER and not augments(candidate):
             raise UsageError(
                 f"transforms_on {WORKER!r}: {candidate.backend} makes whole batches, and cannot augment their images",

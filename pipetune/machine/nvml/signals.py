@@ -104,7 +104,7 @@ class GpmShares(NamedTuple):
     """Shares of the time since the last reading (%); ``None``: not told."""
 
     sm_pct: float | None = None
-    """Of the multiprocessors that were busy."""
+    """Share of the multiprocessors that were busy (%)."""
     jpeg_pct: float | None = None
     """In which the JPEG engines were busy, their mean; only where the driver has no figure of its own for them."""
 

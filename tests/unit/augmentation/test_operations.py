@@ -34,7 +34,7 @@ def photos() -> torch.Tensor:
     return images
 
 
-def values_of(operation: str) -> list[float]:
+def list_values(operation: str) -> list[float]:
     """From no to the greatest magnitude, with both signs where it has them."""
     number = OPERATIONS.index(operation)
     values, signed = drawing._TRIVIAL.values[number], drawing._TRIVIAL.signed[number]
@@ -57,7 +57,7 @@ def nearly_equal(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_each_operation_is_torchvisions(operation: str) -> None:
-    images, values = photos(), values_of(operation)
+    images, values = photos(), list_values(operation)
     expected = torch.stack([torchvisions(*pair) for pair in zip(images, [operation] * COUNT, values, strict=True)])
     in_worker = [OPERATE[operation](image, value) for image, value in zip(images, values, strict=True)]
     assert torch.equal(torch.stack(in_worker), expected)

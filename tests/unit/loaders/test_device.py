@@ -59,7 +59,7 @@ def task(photos: Photos, count: int) -> Any:
 
 
 def on_cpu(photos: Photos, count: int, size: int = 32) -> np.ndarray:
-    """The same samples, decoded on the CPU alone."""
+    """Those samples, decoded on the CPU alone."""
     out = np.empty((count, size, size, 3), np.uint8)
     for sample_index in range(count):
         photos.decode(sample_index, out[sample_index])

@@ -43,7 +43,7 @@ def open_(photos: Path, kind: str = "threads", *, augment: str, **options: Any) 
     return pipetune.open_loader(chosen, photos, image_size=SIZE, augment=augment, device="cpu", **options)
 
 
-def epoch_of(loader: TrainingLoader) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def read_epoch(loader: TrainingLoader) -> list[tuple[torch.Tensor, torch.Tensor]]:
     with loader:
         return [loader.to_training(images.clone(), labels.clone()) for images, labels in loader]
 
@@ -60,20 +60,20 @@ def same(one: list[Any], other: list[Any], levels: float = 0.0) -> bool:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "inline"])
 def test_every_loader_augments_alike(photos: Path, kind: str) -> None:
     for augment in (TRIVIALAUGMENT, MIXUP) if kind == "spawned" else RECIPES:
-        expected = epoch_of(open_(photos, "inline", augment=augment))
-        assert same(epoch_of(open_(photos, kind, augment=augment)), expected), augment
+        expected = read_epoch(open_(photos, "inline", augment=augment))
+        assert same(read_epoch(open_(photos, kind, augment=augment)), expected), augment
         # Bytes of mixed images are rounded.
-        as_bytes = epoch_of(open_(photos, kind, augment=augment, transfer="uint8"))
+        as_bytes = read_epoch(open_(photos, kind, augment=augment, transfer="uint8"))
         assert same(as_bytes, expected, levels=0.5 if augment == MIXUP else 0.0), augment
-        plain = epoch_of(open_(photos, "inline", augment=BASIC))
+        plain = read_epoch(open_(photos, "inline", augment=BASIC))
         assert same(plain, expected) == (augment == BASIC)
 
 
 @pytest.mark.parametrize("augment", [name for name in RECIPES if name != BASIC])
 @pytest.mark.parametrize("transfer", ["float32", "uint8"])
 def test_the_device_does_what_a_worker_does(photos: Path, augment: str, transfer: str) -> None:
-    expected = epoch_of(open_(photos, augment=augment))
-    found = epoch_of(open_(photos, augment=augment, transfer=transfer, transforms_on="device"))
+    expected = read_epoch(open_(photos, augment=augment))
+    found = read_epoch(open_(photos, augment=augment, transfer=transfer, transforms_on="device"))
     # A blend adds up in another order there, which an operation after it may amplify.
     assert same(found, expected, levels=0.1)
 
@@ -111,7 +111,7 @@ def test_normalise_refuses_what_it_would_leave_out(photos: Path) -> None:
 
 
 def test_arrays_are_augmented_where_they_are_loaded(photos: Path) -> None:
-    expected = epoch_of(open_(photos, augment=RANDAUGMENT))
+    expected = read_epoch(open_(photos, augment=RANDAUGMENT))
     chosen = Candidate(
         backend="opencv", num_workers=2, prefetch_depth=2, batch_size=4, transfer="uint8", transforms_on="device"
     )

@@ -83,5 +83,5 @@ def test_dali_decodes_where_it_did_when_it_was_measured(
         info={"workload": {"accelerator": {"kind": kind}, "dataset": "photos"}},
     )
     monkeypatch.setattr(choice, "load", lambda path: run)
-    assert choice.candidate_of("run")[0].backend == backend
-    assert choice.candidate_of(candidate)[0].backend == measured
+    assert choice.choose_candidate("run")[0].backend == backend
+    assert choice.choose_candidate(candidate)[0].backend == measured
