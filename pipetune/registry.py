@@ -70,7 +70,7 @@ class Backend:
     decodes_on_cuda: bool = False
     """With a CUDA device it decodes there, in time that the model could have had."""
     needs_cuda: bool = False
-    """The backend is a candidate beside a CUDA device only: it decodes there, or equals another one without a device."""
+    """The backend is a candidate beside a CUDA device only: it decodes there, or equals another one without it."""
     on_cpu: str | None = None
     """The backend that is the same library, decoding on the CPU also where there is a CUDA device."""
     steers_jpeg_engine: bool = False

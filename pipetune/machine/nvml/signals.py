@@ -106,7 +106,7 @@ class GpmShares(NamedTuple):
     sm_pct: float | None = None
     """Share of the multiprocessors that were busy (%)."""
     jpeg_pct: float | None = None
-    """Share in which the JPEG engines were busy, their mean; only where the driver has no figure of its own for them."""
+    """Mean share of the JPEG engines that were busy (%); only where the driver has no figure of its own for them."""
 
 
 class GpmActivity:
