@@ -165,6 +165,11 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="sampler_overhead", measured=statements.sampler_overhead,
         ),
         Promise(
+            text="A slow NVML still tells the GPU's utilisation 10 times a second, or the sampler says that it cannot "
+            "(fake NVML)",
+            benchmark="nvml_pace", measured=statements.nvml_pace,
+        ),
+        Promise(
             text="`pipetune --help` answers in less than 0.25 s",
             benchmark="startup", measured=statements.startup,
         ),

@@ -77,6 +77,20 @@ def sampler_overhead(result: Stored) -> str:
     )
 
 
+def nvml_pace(result: Stored) -> str:
+    told = [driver["problem"] is not None for driver in result["drivers"]]
+    asleep = {
+        driver["call_us"]: driver["calls"]["nvmlDeviceGetUtilizationRates"] / driver["seconds"]
+        for driver in result["drivers"]
+        if not driver["keeps_samples"] and not driver["spin_us"]
+    }
+    missed = "" if round(asleep[1000], 1) >= 10 else "; missed: fewer than 10, and not said"
+    return (
+        f"{asleep[1000]:.1f} a second where each call sleeps for 1 ms, {asleep[3000]:.1f} with 3 ms; too slow is said "
+        f"of {sum(told)} of {len(told)} drivers{missed}"
+    )
+
+
 def startup(result: Stored) -> str:
     found = result["commands"]["pipetune --help"]
     return f"{found['median_s']:.2f} s, {found['ratio_to_plain_python']:.1f} times an empty Python's start"
