@@ -82,8 +82,10 @@ def find_origin(
         words: of the command, which may name configuration files.
     """
     written = follow_argument(argument, calls)
-    if written is None:
-        return None
+    if written is None:  # it may come in a dictionary that was read from a file
+        place = find_call(calls[0], 0) if calls else None
+        hidden = place is not None and any(keyword.arg is None for keyword in place[0].keywords)
+        return find_in_config(argument, value, words, list_files(calls)) if hidden else None
     key = _last_key(written.value)
     if key is not None:
         configured = find_in_config(key, value, words, list_files(calls))
