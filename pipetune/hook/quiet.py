@@ -1,5 +1,6 @@
 """What a script must not do while it is measured, because its training is not meant: write checkpoints over real ones.
 
+Only where nothing else keeps the user's files as they are (:data:`pipetune.measure.script.protocol.REFUSE_SAVES`).
 ``torch.save`` of a path writes from C++, where no audit hook sees it; so the functions themselves are replaced. A
 script that gets there while it is measured is ended there, with everything that was measured on its way already.
 """
@@ -66,58 +67,3 @@ def _refusing_file(original: Any, on_save: Callable[[str], None], owner: int) ->
         return original(tensors, filename, *args, **kwargs) if os.getpid() != owner else on_save(str(filename))
 
     return serialize_file
-
-
-def let_schedules_go_on() -> None:
-    """Keep ``OneCycleLR`` from raising beyond its last step: while we measure, an epoch does not end."""
-    schedulers = sys.modules.get("torch.optim.lr_scheduler")
-    if schedulers is None:
-        return
-    kind: Any = schedulers.OneCycleLR
-    original = kind.step
-
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> None:
-        if self.last_epoch + 1 < self.total_steps:
-            original(self, *args, **kwargs)
-
-    kind.step = step
-
-
-#: Trainers that count batches up to the loader's length instead of taking them until there are none.
-_BY_LENGTH = ("lightning", "pytorch_lightning", "transformers", "composer")
-#: So many times longer an epoch is for them, and the attribute of a loader whose epochs are.
-LONGER = 1000
-_MARK = "_pipetune_longer"
-
-
-def lengthen(loader: Any) -> None:
-    """Make the epochs of a loader that shuffles longer, where a trainer counts them: no evaluation, no checkpoint then.
-
-    From its construction on, so that trainers and schedules that compute with the length agree.
-    """
-    samplers = (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
-    shuffles = any(
-        "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False) is True for sampler in samplers
-    )  # fmt: skip
-    if shuffles and any(name in sys.modules for name in _BY_LENGTH):
-        vars(loader)[_MARK] = True
-
-
-def patch_length(kind: Any) -> None:
-    """Let a class's ``__len__`` tell the longer epochs."""
-    original = kind.__len__
-
-    @functools.wraps(original)
-    def __len__(self: Any) -> int:
-        return int(original(self)) * (LONGER if vars(self).get(_MARK) else 1)
-
-    kind.__len__ = __len__
-
-
-def true_length(loader: Any) -> int | None:
-    """Batches of an epoch, as the script has it; ``None``: not known."""
-    try:
-        return len(loader) // (LONGER if vars(loader).get(_MARK) else 1)
-    except Exception:  # a data set without a length, or one whose length is computed by the user's code
-        return None

@@ -93,7 +93,10 @@ def _sweep(
     known, spent_s = ((), 0.0) if earlier is None else (earlier.outcomes, earlier.spent_s)
     places = places_of(chosen.command, Path.cwd())
     before = snapshot(places, [folder.path])
-    with ScriptBench(chosen.command, folder.path / LOG, sandbox=chosen.sandbox, on_stage=observer.on_stage) as bench:
+    with ScriptBench(
+        chosen.command, folder.path / LOG, sandbox=chosen.sandbox, refuse_saves=not chosen.sandbox,
+        on_stage=observer.on_stage,
+    ) as bench:
         observer.on_stage(f"starting {chosen.dataset.partition(':')[2]}", 0, None)
         loader = bench.begin()
         prepared = prepare_script(chosen, loader)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipetune.measure import messages
-from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
+from pipetune.measure.script.protocol import REFUSE_SAVES, RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.measure.script.sandbox import in_sandbox
 from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
@@ -70,11 +70,12 @@ class ScriptSession:
         profile: settings that its loaders get at construction; ``None``: its own.
         asked_to_stop: pipetune is to end.
         sandbox: see :mod:`pipetune.measure.script.sandbox`.
+        refuse_saves: the script is ended when it is about to write a checkpoint.
     """
 
     def __init__(
         self, command: Sequence[str], variables: Mapping[str, str], log: Path, profile: Mapping[str, Any] | None,
-        asked_to_stop: Callable[[], bool], *, sandbox: bool = False,
+        asked_to_stop: Callable[[], bool], *, sandbox: bool = False, refuse_saves: bool = False,
     ) -> None:  # fmt: skip
         self._asked_to_stop = asked_to_stop
         self._log = log
@@ -84,6 +85,11 @@ class ScriptSession:
         self._closed = False
         self.too_old: str | None = None
         """Version of a Python that is older than the hook needs."""
+        self._refuse_saves = refuse_saves
+        self.early: list[tuple[Peer, dict[str, Any]]] = []
+        """Messages of a measurement that began with the loader's first batch, before anybody waited for them."""
+        self.too_few: int | None = None
+        """The script has ended after so many batches, before its training was recognised."""
         self.checkpoint: str | None = None
         """The script has got to writing this file, and was ended there."""
         self.refused: str | None = None
@@ -128,7 +134,8 @@ class ScriptSession:
     def _hook_variables(self) -> dict[str, str]:
         already = os.environ.get("PYTHONPATH")
         path = SITE if not already else f"{SITE}{os.pathsep}{already}"
-        return {"PYTHONPATH": path, VARIABLE: f"{RELAY}:{self._folder}"}
+        refusing = {REFUSE_SAVES: "1"} if self._refuse_saves else {}
+        return {"PYTHONPATH": path, VARIABLE: f"{RELAY}:{self._folder}", **refusing}
 
     @property
     def pid(self) -> int | None:
@@ -263,6 +270,8 @@ class ScriptSession:
                 self.libraries.add(str(message["library"]))
         elif kind == "checkpoint":
             self.checkpoint = str(message.get("target"))
+        elif kind == "too_few":
+            self.too_few = int(message.get("batches", 0))
         elif kind == "refused":
             self.refused = str(message.get("message"))
         elif kind == "complaint":
