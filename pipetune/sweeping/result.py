@@ -21,6 +21,7 @@ from pipetune.records.shortage import Shortage
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Measurement, Outcome
 from pipetune.registry import CROP_DECODER, Deviation, find_backend
+from pipetune.stats.ceilings import restate
 from pipetune.stats.intervals import differ, ratio_interval
 from pipetune.sweeping.ceilings import ceilings_by_batch
 from pipetune.sweeping.movable_recipe import find_movable_recipe
@@ -110,6 +111,7 @@ def conclude(
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
         complete: whether the search came to its end, as the sweep knew it; ``None``: derived from the outcomes.
     """
+    outcomes = restate(outcomes)
     ceilings = [outcome for outcome in outcomes if outcome.is_ceiling and outcome.measurement]
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.is_ceiling), None)
     ceiling = ceilings[-1] if ceilings else ceiling

@@ -37,6 +37,7 @@ from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
 from pipetune.sampler.loop import LEFT_BEHIND, Sampler
 from pipetune.sampler.other_processes import busiest_others, cpu_times
+from pipetune.stats.ceilings import limit_goodput
 
 #: Time that a measurement may take besides warm-up and timed phase: workers that start, and what they import (s).
 _ALLOWANCE_S = 60.0
@@ -190,6 +191,7 @@ class ScriptBench:
                     starts = recording.first_batch.get("starts", ())
                     measurement = with_epoch_start(measurement, self.loader, candidate, starts)
                     self._rate = self._rate or measurement.samples_per_s
+                measurement = limit_goodput(measurement)
             except ArithmeticError as error:  # steps without length, say
                 failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
             except TooShort as error:
