@@ -13,7 +13,6 @@ from pipetune.stats.ceilings import count_repeats, find_refuting
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
 
-
 #: How often a ceiling is measured again in a sweep because candidates were faster, at most.
 MAX_REPEATED_CEILINGS = 2
 
