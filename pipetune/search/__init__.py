@@ -27,6 +27,7 @@ from pipetune.search.effort import EFFORTS, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
 from pipetune.search.pooled import achieved, baseline, latest, meets, pool, untuned_name
+from pipetune.search.recommend import Recommendation, recommend
 from pipetune.search.state import State
 from pipetune.search.tuning import lead_of, tune, untried_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "Choice",
     "LeftOut",
     "Proposal",
+    "Recommendation",
     "achieved",
     "baseline",
     "choose",
@@ -47,6 +49,7 @@ __all__ = [
     "meets",
     "pool",
     "propose",
+    "recommend",
     "untuned_name",
 ]  # fmt: skip
 

@@ -9,8 +9,12 @@ from statistics import median
 from pipetune import search
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.search import Proposal
+from pipetune.stats.ceilings import count_repeats, find_refuting
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
+
+#: How often a ceiling is measured again in a sweep because candidates were faster, at most.
+MAX_REPEATED_CEILINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +22,12 @@ class SoFar:
     """What a running sweep has measured."""
 
     candidates: Sequence[Outcome]
+    """As shares of a ceiling that none of them has refuted (:func:`pipetune.stats.ceilings.restate`)."""
     ceilings: Sequence[Outcome]
     seconds: float
     """Time since it began."""
+    in_order: Sequence[Outcome] = ()
+    """All outcomes as they were measured, in their order."""
 
 
 def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
@@ -62,6 +69,25 @@ def propose_ceiling(plan: Plan, block: int) -> Proposal:
     """The ceiling that is measured before the candidates of a block."""
     why = "the ceiling, beside the candidates of a block"
     return Proposal(candidate=search.baseline(plan.space), why=why, block=block)
+
+
+def propose_repeated_ceiling(plan: Plan, so_far: SoFar) -> Proposal | None:
+    """The ceiling once more, where a candidate has refuted it; ``None``: it stands, or there is no time for it.
+
+    Where the candidate ran in a fresh start of the user's script, that has ended, and another start for the ceiling
+    alone would be too dear.
+    """
+    refuting = find_refuting(so_far.in_order)
+    if refuting is None or count_repeats(so_far.in_order) >= MAX_REPEATED_CEILINGS:
+        return None
+    if plan.in_script and not refuting.forked:
+        return None
+    why = "the ceiling again, because a candidate was faster"
+    proposal = Proposal(candidate=search.baseline(plan.space), why=why, block=refuting.block)
+    if plan.budget_s is None:
+        return proposal
+    expected_s = _expected_s(plan, proposal, "ceiling", so_far)
+    return proposal if so_far.seconds + expected_s <= plan.budget_s else None
 
 
 def needs_ceiling(plan: Plan, block: int, so_far: SoFar) -> bool:
