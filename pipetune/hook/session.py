@@ -28,7 +28,14 @@ from pipetune.hook.describe import (
     true_length,
 )
 from pipetune.hook.feed import Feed, Other, Pass
-from pipetune.hook.guards import is_iterable_set, loads_for_all_ranks, own_generators, shards_of, told_workers
+from pipetune.hook.guards import (
+    is_iterable_set,
+    loads_for_all_ranks,
+    own_generators,
+    renewed_with_epochs,
+    shards_of,
+    told_workers,
+)
 from pipetune.hook.loop_iterator import iterator_class
 from pipetune.hook.quiet import refuse_checkpoints
 from pipetune.hook.registry import Known, Loaders
@@ -359,6 +366,7 @@ def _described(loader: Any, known: Known | None) -> dict[str, Any]:
         "iterable": is_iterable_set(loader),
         "shards": shards_of(outer.dataset) if outer is loader and is_iterable_set(loader) else None,
         "own_generators": own_generators(outer.dataset),
+        "renewed_with_epochs": renewed_with_epochs(outer.dataset),
         "told_workers": told_workers(outer.dataset, settings_of(loader).get("num_workers") or 0)
         if outer is loader and is_iterable_set(loader) else [],
         "fixed": list(fastai.FIXED) if outer is not loader else [],

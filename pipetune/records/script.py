@@ -100,6 +100,9 @@ class ScriptLoader:
     told_workers: tuple[str, ...] = ()
     """Attributes of an iterable data set that hold the number of workers, or how much each of them yields: with another
     number it would repeat samples, or leave some out."""
+    renewed_with_epochs: tuple[str, ...] = ()
+    """Attributes of the data set that the script sets anew for each epoch (``set_epoch``): workers that live on keep a
+    copy of the data set as it was, and would not see that."""
     others_trained: int = 0
     """Other loaders that the script trains on, which are left as they are."""
     torch: str = ""
@@ -134,6 +137,11 @@ class ScriptLoader:
         """
         if not workers or not self.switchable or self.settings.get("persistent_workers"):
             return None
+        return self.epoch_samples
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples that all ranks train on in one epoch; ``None``: not known."""
         return self.batches * self.batch_size * self.ranks if self.batches and self.batch_size else None
 
 

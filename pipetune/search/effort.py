@@ -17,7 +17,7 @@ from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outco
 from pipetune.registry import THREADS, find_backend, is_exact
 from pipetune.search.choice import as_in_space, cheapest
 from pipetune.search.costs import loses_before_cores
-from pipetune.search.pooled import baseline, cores_of, is_inconclusive, meets, rate_at_target
+from pipetune.search.pooled import baseline, cores_of, is_clearly_sufficient, meets, rate_at_target
 from pipetune.search.state import Chosen, State
 
 
@@ -110,8 +110,10 @@ def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     if best is None or best.measurement is None or not meets(best.measurement, state.goal):
         return None
-    if is_inconclusive(best.measurement, state.goal):
+    if not is_clearly_sufficient(best.measurement, state.goal, state.space):
         return None
+    if state.space.confirm_alone and best.measurement.cores_used is None:
+        return "what loading takes of the CPU is not known, so no saving could be proven"
     if not _cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
         return None
     if not state.space.has(as_in_space(best.candidate, state.space)):

@@ -22,7 +22,7 @@ from pipetune.candidates.space import Space
 from pipetune.records.edit import FASTER, LEANER, TOO_NOISY, UNPROVEN, Edit
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import choose, eligible
-from pipetune.search.pooled import baseline, is_inconclusive, latest, meets, repetitions
+from pipetune.search.pooled import baseline, is_clearly_sufficient, latest, repetitions
 from pipetune.search.ties import SAME_RATE
 from pipetune.stats.intervals import Z95, t95
 from pipetune.stats.noise import LOADER_BOUND, lost_to_loader, run_noise
@@ -189,7 +189,7 @@ def find_contender(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Can
     if choice is None or choice.outcome.candidate != base:
         return None if choice is None else choice.outcome.candidate
     m = choice.outcome.measurement
-    if m is not None and meets(m, goal) and not is_inconclusive(m, goal):
+    if m is not None and is_clearly_sufficient(m, goal, space):
         return None
     others = [pair for pair in eligible(latest(outcomes).values(), goal, space) if pair[0].candidate != base]
     fastest = max(others, key=lambda pair: pair[1].samples_per_s, default=None)

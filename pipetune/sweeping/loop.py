@@ -54,6 +54,10 @@ _SPEED_HOLDS_S = 2.0
 _ATTEMPTS = 2
 
 
+#: A script's ceiling that took longer (s) is not repeated to see a steadier one: its steps are slow, and one that is
+#: too low is repeated once a candidate has refuted it.
+_DEAR_CEILING_S = 15.0
+
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
 Save = Callable[[Outcome, Recording], None]
 #: Measures one candidate: :func:`pipetune.measure.harness.measure`.
@@ -160,6 +164,8 @@ class _Bench:
         for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
             if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
                 return
+            if self._ceiling and self._ceiling.measurement and self._is_dear(self._ceiling):
+                return
             for outcome in self._measure(
                 Proposal(candidate=search.baseline(self._plan.space), why="the ceiling"), "ceiling", attempt, workload
             ):
@@ -177,6 +183,9 @@ class _Bench:
                     f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
                     hint=failure.hint,
                 )
+
+    def _is_dear(self, ceiling: Outcome) -> bool:
+        return self._plan.in_script and ceiling.wall_s > _DEAR_CEILING_S
 
     def measure_ceilings_of_other_batches(self) -> Iterator[Outcome]:
         """With other batch sizes; one that does not fit on the device fails, and the sweep goes on."""

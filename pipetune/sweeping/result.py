@@ -104,7 +104,8 @@ class SweepResult:
     def diagnose(self, outcome: Outcome) -> Diagnosis | None:
         """Why the accelerator was idle under a candidate; ``None``: it was not measured."""
         movable = self.movable_recipe(outcome.candidate)
-        return diagnosis_of(outcome, self.usable_cores, self.counted_cores, movable)
+        target = self.goal.target if self.goal.metric == "goodput" else None
+        return diagnosis_of(outcome, self.usable_cores, self.counted_cores, movable, target)
 
 
 def conclude(

@@ -150,6 +150,8 @@ class ScriptBench:
                 now = now if own.num_workers or script.get(name) is None else script[name]
             if getattr(candidate, name) not in (now, SIMD):
                 changed[name] = getattr(candidate, name)
+        if candidate.keep_workers:
+            changed["persistent_workers"] = True
         return changed
 
     def measure(
