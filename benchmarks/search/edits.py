@@ -46,14 +46,18 @@ START_S, MEASURE_S = 4.0, 6.0
 
 
 def space_of(*, is_script: bool) -> Space:
-    own = Candidate(backend=SCRIPT.name if is_script else "own", num_workers=2, prefetch_depth=2, batch_size=16, loader=USER)
+    own = Candidate(
+        backend=SCRIPT.name if is_script else "own", num_workers=2, prefetch_depth=2, batch_size=16, loader=USER
+    )
     return Space(
         backends=(own.backend,), workers=(1, 2, 3, 4), prefetch=(2, 4), batch_size=16, pin_memory=False, untuned=own,
         confirm_alone=is_script, alternates=is_script, usable_cores=4.0,
     )  # fmt: skip
 
 
-def play(space: Space, gain_of: Callable[[Candidate], float], noise: float, seed: int) -> tuple[Edit | None, float, int]:
+def play(
+    space: Space, gain_of: Callable[[Candidate], float], noise: float, seed: int
+) -> tuple[Edit | None, float, int]:
     """One sweep: the edit that is recommended (``None``: none is), its time (s), and its measurements."""
     draw, outcomes, seconds = random.Random(seed), list[Outcome](), 0.0
     base = search.baseline(space)
@@ -75,7 +79,9 @@ def play(space: Space, gain_of: Callable[[Candidate], float], noise: float, seed
         )  # fmt: skip
         role = "baseline" if proposal.candidate == base else "candidate"
         outcomes.append(
-            replace(made, candidate=proposal.candidate, block=proposal.block, role=role, forked=not fresh, wall_s=MEASURE_S)
+            replace(
+                made, candidate=proposal.candidate, block=proposal.block, role=role, forked=not fresh, wall_s=MEASURE_S
+            )
         )
         if len(outcomes) > 200:
             raise RuntimeError("the search does not end")
@@ -101,7 +107,13 @@ def gains(factor: float) -> Callable[[Candidate], float]:
 
 def main(options: Namespace) -> bench.Result:
     sweeps = 60 if options.quick else 300
-    worlds = {"nothing helps": nothing, "edits harm": harm, "1.1 times": gains(1.1), "1.3 times": gains(1.3), "2 times": gains(2.0)}
+    worlds = {
+        "nothing helps": nothing,
+        "edits harm": harm,
+        "1.1 times": gains(1.1),
+        "1.3 times": gains(1.3),
+        "2 times": gains(2.0),
+    }
     rows, broken, tables = [], list[str](), list[dict[str, object]]()
     for is_script in (True, False):
         space = space_of(is_script=is_script)
@@ -114,7 +126,9 @@ def main(options: Namespace) -> bench.Result:
                 covered = sum(inside) / len(inside) if inside else None
                 seconds = sorted(seconds for _, seconds, _ in played)
                 what = f"{'script' if is_script else 'own loader'}, {name}, repeats scatter by {100 * noise:.0f} %"
-                tables.append({"what": what, "edits": share, "covered": covered, "median_s": seconds[len(seconds) // 2]})
+                tables.append(
+                    {"what": what, "edits": share, "covered": covered, "median_s": seconds[len(seconds) // 2]}
+                )
                 rows.append([what, f"{100 * share:.1f} %", "-" if covered is None else f"{100 * covered:.0f} %",
                              f"{seconds[len(seconds) // 2]:.0f} s", f"{seconds[-1]:.0f} s"])  # fmt: skip
                 if gain_of in (nothing, harm) and share > MOST_FALSE:
