@@ -1,15 +1,16 @@
 """Is an edit recommended only where it helps, and is what helps recommended?
 
-Promise, on machines on paper whose repeats scatter by 2 to 30 % (standard deviation):
+Promise: a change of settings is recommended only where it gains or saves, and a clear gain is recommended.
 
-1. where no setting changes the rate, an edit is recommended in at most 5 % of sweeps;
-2. where the best setting makes a loader slower only, in at most 5 %, too;
-3. where the best setting gains 1.3 times and repeats scatter by up to 5 %, it is recommended in at least 95 %, and the
-   true gain lies within the stated interval in at least 90 %.
+Sweeps on paper, whose repeats scatter by 2 to 30 % (standard deviation). The promise holds where
+
+1. no setting changes the rate, or every other one is slower: an edit is recommended in at most 5 % of sweeps;
+2. the best setting gains 1.3 times or more and repeats scatter by up to 5 %: it is recommended in at least 95 % of
+   sweeps, and the true gain lies within the stated interval in at least 90 %.
 
 A sweep of a user's script (candidates take turns in one start, and fresh starts confirm) and one of a loader of the
 user's own are played in full by pipetune's own search, with the noise estimated as a sweep does. No process is started.
-``--quick`` plays 60 sweeps of each kind in place of 300.
+``--quick`` plays 60 sweeps of each kind in place of 300, in two minutes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ def recommend(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Recommen
          if outcome.candidate == baseline(space)), None,
     )  # fmt: skip
     if choice.outcome.candidate == baseline(space):  # as good as the fastest, where another one is proven to be faster
-        return Recommendation(choice=choice, edit=None if edit is None or edit.is_proven else edit)
+        if edit is None or edit.is_proven:
+            return Recommendation(choice=choice, edit=None)
+        return Recommendation(choice=replace(choice, ties=()), edit=edit)  # the edit says what may be as good
     if edit is None or base is None:
         return Recommendation(choice=choice, edit=edit)
     if edit.is_proven:
