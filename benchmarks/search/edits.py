@@ -51,9 +51,16 @@ def space_of(*, is_script: bool) -> Space:
         backend=SCRIPT.name if is_script else "own", num_workers=2, prefetch_depth=2, batch_size=16, loader=USER
     )
     return Space(
-        backends=(own.backend,), workers=(1, 2, 3, 4), prefetch=(2, 4), batch_size=16, pin_memory=False, untuned=own,
-        confirm_alone=is_script, alternates=is_script, usable_cores=4.0,
-    )  # fmt: skip
+        backends=(own.backend,),
+        workers=(1, 2, 3, 4),
+        prefetch=(2, 4),
+        batch_size=16,
+        pin_memory=False,
+        untuned=own,
+        confirm_alone=is_script,
+        alternates=is_script,
+        usable_cores=4.0,
+    )
 
 
 def play(
@@ -72,12 +79,18 @@ def play(
         seconds += MEASURE_S + START_S * fresh
         speed = 100 * math.exp(draw.gauss(0, noise / 2.5))
         made = fake_outcome(
-            rate=rate, ceiling=CEILING, ci95=(rate * max(0.0, 1 - half), rate * (1 + half)),
-            goodput_ci95=(rate / CEILING * max(0.0, 1 - half), rate / CEILING * (1 + half)), within_error_frac=within,
-            cores_used=1.0, cpu_s_per_1000_samples=1000 / rate, machine_speed_before=speed, machine_speed_after=speed,
+            rate=rate,
+            ceiling=CEILING,
+            ci95=(rate * max(0.0, 1 - half), rate * (1 + half)),
+            goodput_ci95=(rate / CEILING * max(0.0, 1 - half), rate / CEILING * (1 + half)),
+            within_error_frac=within,
+            cores_used=1.0,
+            cpu_s_per_1000_samples=1000 / rate,
+            machine_speed_before=speed,
+            machine_speed_after=speed,
             accelerator_idle_frac=max(0.0, 1 - rate / CEILING),
             pss_bytes=round(2**29 * math.exp(draw.gauss(0, 0.05))),
-        )  # fmt: skip
+        )
         role = "baseline" if proposal.candidate == base else "candidate"
         outcomes.append(
             replace(
@@ -130,8 +143,15 @@ def main(options: Namespace) -> bench.Result:
                 tables.append(
                     {"what": what, "edits": share, "covered": covered, "median_s": seconds[len(seconds) // 2]}
                 )
-                rows.append([what, f"{100 * share:.1f} %", "-" if covered is None else f"{100 * covered:.0f} %",
-                             f"{seconds[len(seconds) // 2]:.0f} s", f"{seconds[-1]:.0f} s"])  # fmt: skip
+                rows.append(
+                    [
+                        what,
+                        f"{100 * share:.1f} %",
+                        "-" if covered is None else f"{100 * covered:.0f} %",
+                        f"{seconds[len(seconds) // 2]:.0f} s",
+                        f"{seconds[-1]:.0f} s",
+                    ]
+                )
                 if gain_of in (nothing, harm) and share > MOST_FALSE:
                     broken.append(f"{what}: an edit in {100 * share:.1f} %")
                 if name in ("1.3 times", "2 times") and noise <= 0.05:

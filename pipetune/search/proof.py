@@ -76,11 +76,16 @@ def judge_edit(candidate: Candidate, outcomes: Sequence[Outcome], space: Space) 
     verdict = _verdict(log_gain, half, blocks, saves=_is_saving(cores, memory), is_noisy=is_noisy)
     needed = None if verdict in (FASTER, LEANER) else _needed_blocks(log_gain, half, len(pairs), cores, memory)
     return Edit(
-        key=candidate.key, verdict=verdict, gain=math.exp(log_gain),
-        gain_ci95=(math.exp(log_gain - half), math.exp(log_gain + half)), saved_cores=cores, saved_memory_frac=memory,
-        blocks=blocks, more_blocks=None if needed is None else max(1, needed - blocks),
+        key=candidate.key,
+        verdict=verdict,
+        gain=math.exp(log_gain),
+        gain_ci95=(math.exp(log_gain - half), math.exp(log_gain + half)),
+        saved_cores=cores,
+        saved_memory_frac=memory,
+        blocks=blocks,
+        more_blocks=None if needed is None else max(1, needed - blocks),
         more_s=None if needed is None else max(1, needed - blocks) * _seconds_per_block(candidate, base, outcomes),
-    )  # fmt: skip
+    )
 
 
 def _verdict(log_gain: float, half: float, blocks: int, *, saves: bool, is_noisy: bool) -> str:
@@ -149,19 +154,21 @@ def _half_of_scatter(logs: Sequence[float]) -> float:
 
 def _saved_cores(pairs: Sequence[_Pair]) -> float | None:
     saved = [
-        None if pair.base.cores_used is None or pair.candidate.cores_used is None
+        None
+        if pair.base.cores_used is None or pair.candidate.cores_used is None
         else pair.base.cores_used - pair.candidate.cores_used
         for pair in pairs
-    ]  # fmt: skip
+    ]
     return _least(saved)
 
 
 def _saved_memory_frac(pairs: Sequence[_Pair]) -> float | None:
     saved = [
-        None if not pair.base.pss_bytes or pair.candidate.pss_bytes is None
+        None
+        if not pair.base.pss_bytes or pair.candidate.pss_bytes is None
         else 1 - pair.candidate.pss_bytes / pair.base.pss_bytes
         for pair in pairs
-    ]  # fmt: skip
+    ]
     return _least(saved)
 
 

@@ -36,9 +36,13 @@ def recommend(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Recommen
     contender = find_contender(outcomes, goal, space)
     edit = None if contender is None else judge_edit(contender, outcomes, space)
     base = next(
-        (outcome for outcome, _ in eligible(latest(outcomes).values(), goal, space)
-         if outcome.candidate == baseline(space)), None,
-    )  # fmt: skip
+        (
+            outcome
+            for outcome, _ in eligible(latest(outcomes).values(), goal, space)
+            if outcome.candidate == baseline(space)
+        ),
+        None,
+    )
     if choice.outcome.candidate == baseline(space):  # as good as the fastest, where another one is proven to be faster
         if edit is None or edit.is_proven:
             return Recommendation(choice=choice, edit=None)

@@ -19,16 +19,30 @@ from tests.unit.search.test_proof import GOAL, OTHER, OWN, SPACE, side_by_side
 from tests.unit.sweeping.bench import PLAN
 
 EDIT = Edit(
-    key="script-w4-p2-b16", verdict=UNPROVEN, gain=1.04, gain_ci95=(0.9, 1.2), saved_cores=0.0, saved_memory_frac=0.0,
-    blocks=2, more_blocks=9, more_s=180.0,
-)  # fmt: skip
+    key="script-w4-p2-b16",
+    verdict=UNPROVEN,
+    gain=1.04,
+    gain_ci95=(0.9, 1.2),
+    saved_cores=0.0,
+    saved_memory_frac=0.0,
+    blocks=2,
+    more_blocks=9,
+    more_s=180.0,
+)
 
 
 def concluded(outcomes: list[Outcome]) -> SweepResult:
     return conclude(
-        outcomes, goal=GOAL, space=SPACE, accelerator=PLAN.conditions.workload.accelerator,
-        dataset={"name": "script:train.py"}, workload={}, host={}, usable_cores=4, seconds=1.0,  # type: ignore[typeddict-item]
-    )  # fmt: skip
+        outcomes,
+        goal=GOAL,
+        space=SPACE,
+        accelerator=PLAN.conditions.workload.accelerator,
+        dataset={"name": "script:train.py"},
+        workload={},
+        host={},
+        usable_cores=4,
+        seconds=1.0,  # type: ignore[typeddict-item]
+    )
 
 
 def headline(result: SweepResult) -> str:
@@ -123,10 +137,16 @@ def test_a_saving_is_named_with_what_it_costs() -> None:
 def test_a_candidate_that_the_options_force_is_said_to_be_unproven() -> None:
     space = replace(SPACE, workers=(4,))
     result = conclude(
-        side_by_side((400.0, 404.0), half=0.1), goal=GOAL, space=space,
-        accelerator=PLAN.conditions.workload.accelerator, dataset={"name": "x"}, workload={}, host={}, usable_cores=4,
+        side_by_side((400.0, 404.0), half=0.1),
+        goal=GOAL,
+        space=space,
+        accelerator=PLAN.conditions.workload.accelerator,
+        dataset={"name": "x"},
+        workload={},
+        host={},
+        usable_cores=4,
         seconds=1.0,  # type: ignore[typeddict-item]
-    )  # fmt: skip
+    )
     assert not result.stays
     assert any("it is not proven to be faster than your script as it is" in doubt for doubt in result.doubts)
 
@@ -135,7 +155,14 @@ def test_all_that_the_accelerator_can_take_is_said_in_words() -> None:
     fed = [outcome("pillow", 0, rate=1000.0, ceiling=1000.0, role="baseline", goodput_ci95=(0.99, 1.0))]
     plain = replace(SPACE, untuned=replace(fed[0].candidate), workers=(0, 1), backends=("pillow",))
     result = conclude(
-        fed, goal=GOAL, space=plain, accelerator=PLAN.conditions.workload.accelerator, dataset={"name": "x"},
-        workload={}, host={}, usable_cores=4, seconds=1.0,  # type: ignore[typeddict-item]
-    )  # fmt: skip
+        fed,
+        goal=GOAL,
+        space=plain,
+        accelerator=PLAN.conditions.workload.accelerator,
+        dataset={"name": "x"},
+        workload={},
+        host={},
+        usable_cores=4,
+        seconds=1.0,  # type: ignore[typeddict-item]
+    )
     assert "(as fast as with batches that are always ready, within the measurement error)" in texts(result)
