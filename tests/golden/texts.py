@@ -118,8 +118,8 @@ def sweep_leaner() -> str:
     fed = {"ceiling": 1250.0, "ci95": (1248.0, 1252.0), "goodput_ci95": (0.998, 1.0), "accelerator_idle_frac": 0.0}
     own = outcome("pillow", 0, rate=1250.0, role="baseline", pss_bytes=2**31, **fed)
     lean = outcome("opencv", 2, rate=1250.0, pss_bytes=2**30, **fed)
-    return _sweep(_CEILING, *(replace(one, block=block) for block in (0, 1) for one in (own, lean)),
-                  space=_WITH_DEFAULT)  # fmt: skip
+    beside = [replace(one, block=block) for block in (0, 1) for one in (own, lean)]
+    return _sweep(_CEILING, *beside, space=_WITH_DEFAULT)
 
 
 def sweep_on_gpu() -> str:
