@@ -87,7 +87,7 @@ def find_origin(
         place = find_call(calls[0], 0) if calls else None
         hidden = place is not None and any(keyword.arg is None for keyword in place[0].keywords)
         return find_in_config(argument, value, words, list_files(calls)) if hidden else None
-    key = _last_key(written.value)
+    key = written.name if written.by_default else _last_key(written.value)
     if key is not None:
         files = list_files(calls)
         configured = find_in_config(key, value, words, files) or find_only_setting(key, value, files)
