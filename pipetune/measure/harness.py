@@ -84,10 +84,11 @@ def measure(
         failure = failures.garbled("timed", "it lacks messages that come before the result", "")
     if failure is None:
         try:
-            measurement = limit_goodput(summarise_ranks(
+            measurement = summarise_ranks(
                 recording, accelerator_kind=conditions.workload.accelerator.kind,
                 ceiling=ceiling, run_noise=run_noise, device_noise=conditions.device_noise,
-            ))  # fmt: skip
+            )  # fmt: skip
+            measurement = limit_goodput(measurement)
         except ArithmeticError as error:  # steps without length, say
             failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
         except TooShort as error:

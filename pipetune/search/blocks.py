@@ -37,7 +37,7 @@ from pipetune.search.pooled import (
     present_speed,
     speed_of,
 )
-from pipetune.search.proof import find_contender, is_open, is_within_reach, judge_edit
+from pipetune.search.proof import find_contender, is_clear, is_open, is_within_reach, judge_edit
 from pipetune.search.ties import SAME_RATE, common_blocks, is_undecided
 
 #: Where no candidate is sufficient, one that is slower than the best by more than this share is no rival.
@@ -159,9 +159,12 @@ def _round(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, blo
     """
     members = _rivals_in_round(space, outcomes, goal) if is_thorough(goal) else []
     if not members:
-        fresh = 1  # follows the rounds
-        contender = _open_question(space, outcomes, goal, last_round(space, goal) - block + 1 + fresh)
-        if contender is not None and not needs_own_process(contender):
+        left = last_round(space, goal) - block + 2  # a fresh start follows the rounds
+        contender = find_contender(outcomes, goal, space)
+        edit = None if contender is None else judge_edit(contender, outcomes, space)
+        doubtful = edit is not None and edit.is_proven and not is_clear(edit)
+        is_asked = doubtful or _open_question(space, outcomes, goal, left) is not None
+        if contender is not None and is_asked and not needs_own_process(contender):
             members = [contender, baseline(space)]
     random.Random(f"{seed} {block}").shuffle(members)
     return members

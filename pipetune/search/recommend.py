@@ -36,12 +36,21 @@ def recommend(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Recommen
     contender = find_contender(outcomes, goal, space)
     edit = None if contender is None else judge_edit(contender, outcomes, space)
     base = next(
-        (outcome for outcome, _ in eligible(latest(outcomes).values(), goal, space)
-         if outcome.candidate == baseline(space)), None,
-    )  # fmt: skip
+        (
+            outcome
+            for outcome, _ in eligible(latest(outcomes).values(), goal, space)
+            if outcome.candidate == baseline(space)
+        ),
+        None,
+    )
     if choice.outcome.candidate == baseline(space):  # as good as the fastest, where another one is proven to be faster
-        return Recommendation(choice=choice, edit=None if edit is None or edit.is_proven else edit)
-    if edit is None or edit.is_proven or base is None:
+        if edit is None or edit.is_proven:
+            return Recommendation(choice=choice, edit=None)
+        return Recommendation(choice=replace(choice, ties=()), edit=edit)  # the edit says what may be as good
+    if edit is None or base is None:
         return Recommendation(choice=choice, edit=edit)
+    if edit.is_proven:
+        other = None if contender == choice.outcome.candidate else latest(outcomes).get(edit.key)
+        return Recommendation(choice=choice if other is None else replace(choice, outcome=other, ties=()), edit=edit)
     doubts = tuple(about_other_processes(outcomes))
     return Recommendation(choice=replace(choice, outcome=base, ties=(), doubts=doubts), edit=edit)

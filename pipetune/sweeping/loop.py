@@ -148,7 +148,7 @@ class _Bench:
         candidates = [outcome for outcome in restate(self._measured) if outcome.role != "ceiling"]
         return SoFar(
             candidates=candidates, ceilings=self._ceilings, seconds=self.seconds, in_order=tuple(self._measured)
-        )  # fmt: skip
+        )
 
     def unfinished(self) -> Outcome | None:
         """The last outcome of an interrupted sweep, where it was about to be repeated."""

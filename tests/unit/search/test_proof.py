@@ -20,9 +20,16 @@ GOAL = Goal(target=0.9, metric="goodput", effort="normal")
 OWN = Candidate(backend=SCRIPT.name, num_workers=2, prefetch_depth=2, batch_size=16, loader=USER)
 OTHER = replace(OWN, num_workers=4)
 SPACE = Space(
-    backends=(SCRIPT.name,), workers=(1, 2, 4), prefetch=(2,), batch_size=16, pin_memory=False, untuned=OWN,
-    confirm_alone=True, alternates=True, usable_cores=4.0,
-)  # fmt: skip
+    backends=(SCRIPT.name,),
+    workers=(1, 2, 4),
+    prefetch=(2,),
+    batch_size=16,
+    pin_memory=False,
+    untuned=OWN,
+    confirm_alone=True,
+    alternates=True,
+    usable_cores=4.0,
+)
 
 
 def look(candidate: Candidate, rate: float, half: float = 0.05, block: int = 0, **changes: Any) -> Outcome:
@@ -169,8 +176,11 @@ def test_the_noise_that_is_known_in_the_end_counts() -> None:
     """Each measurement was stated as if repeats scattered a lot, and then they did not."""
     outcomes = side_by_side((400.0, 440.0), half=0.2, blocks=4)
     stated = judged(outcomes)
-    known = [replace(one, measurement=replace(one.measurement, within_error_frac=0.005)) for one in outcomes
-             if one.measurement]  # fmt: skip
+    known = [
+        replace(one, measurement=replace(one.measurement, within_error_frac=0.005))
+        for one in outcomes
+        if one.measurement
+    ]
     assert judged(known).gain_ci95[0] > stated.gain_ci95[0]
     assert judged(known).verdict == FASTER
 

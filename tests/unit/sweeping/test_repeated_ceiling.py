@@ -72,9 +72,16 @@ def test_a_script_is_not_started_anew_for_it(forked: bool, times: int) -> None:
 def test_nothing_of_the_result_is_above_all_that_the_accelerator_can_take() -> None:
     yielded, _, _ = run(bench_with_ceilings(1000.0, 1500.0))
     result = conclude(
-        yielded, goal=PLAN.goal, space=PLAN.space, accelerator=PLAN.conditions.workload.accelerator,
-        dataset={"name": "x"}, workload={}, host={}, usable_cores=4, seconds=1.0,  # type: ignore[typeddict-item]
-    )  # fmt: skip
+        yielded,
+        goal=PLAN.goal,
+        space=PLAN.space,
+        accelerator=PLAN.conditions.workload.accelerator,
+        dataset={"name": "x"},
+        workload={},
+        host={},
+        usable_cores=4,
+        seconds=1.0,  # type: ignore[typeddict-item]
+    )
     assert result.ceiling is not None
     assert result.ceiling.measurement is not None
     assert result.ceiling.measurement.samples_per_s == 1500.0
