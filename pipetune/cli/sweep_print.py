@@ -15,16 +15,14 @@ from pipetune.report.script_text import script_notes, to_do
 from pipetune.report.set_up_text import mention_set_up
 from pipetune.report.sweep_text import (
     PIXELS,
-    SIGNS,
-    SIGNS_OF_OWN,
     conclusion_lines,
     in_ranks,
     notice_lines,
     ranking_table,
+    signs_line,
     to_be_set,
 )
 from pipetune.report.terminal.signs import clean_lines
-from pipetune.search.pooled import UNTUNED_NAME
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes
 
@@ -71,7 +69,7 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
     if any(outcome.measurement for outcome in result.ranking):
         table = ranking_table(result, console.width)
         console.print(table)
-        _line(console, SIGNS if result.untuned_name == UNTUNED_NAME else SIGNS_OF_OWN, style="dim")
+        _line(console, signs_line(result), style="dim")
         shown = any(column.header == "pixels" for column in table.columns)
         if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
             _line(console, PIXELS, style="dim")
@@ -101,7 +99,7 @@ def print_script(console: Console, result: SweepResult, run_folder: Path) -> Non
     """Of a script that was tuned: what to know, and how to train with what was found."""
     if result.script is None:
         return
-    for line in script_notes(result.script, result.recommended):
+    for line in script_notes(result.script, result.recommended, result.outcomes):
         _line(console, line)
     lines = to_do(result, str(run_folder))
     for line in ["", *lines] if lines else []:

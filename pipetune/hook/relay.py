@@ -263,11 +263,12 @@ class Relay:
         self._progress, self._unsent, self._batches, self._stop_at = PhaseProgress(), [], 0, None
         self._compared, self._label, self._memory, self._settled = None, "", None, False
         question = None if request["question"] is None else _question(request["question"])
-        # Kept batches come from no worker, and have no backlog.
-        workers, depth = (0, 0) if ceiling else (int(request["num_workers"]), int(request["prefetch_depth"]))
-        plan = replace(
-            plan_phases(workers, depth, request["seconds"], request["warmup_limit_s"]), ends_when_fed=True
+        plan = plan_phases(
+            int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
         )
+        plan = replace(plan, ends_when_fed=True)
+        if ceiling:  # kept batches come from no worker, and have no backlog
+            plan = replace(plan, unit=1, backlog=1)
         expected = request.get("epoch_batches")
         epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
         self._phases = Phases(plan, self._progress, question, epoch=epoch)

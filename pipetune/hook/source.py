@@ -149,7 +149,7 @@ class Source:
         before, self._dataset_state = self._dataset_state, None
         if before is not None:
             state = state_of(self.loader.dataset)
-            self.renewed |= {name for name in state if state[name] != before.get(name, state[name])}
+            self.renewed |= {name for name, value in state.items() if name not in before or value != before[name]}
 
     def _refuse_stale_workers(self) -> None:
         """Refuse workers that are asked to live on, where they would not see what the script changes.

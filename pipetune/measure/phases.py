@@ -53,6 +53,8 @@ OVERTIME = 3.0
 #: The same factor for a loop that spends no more than this share of the time waiting for batches: a longer run would
 #: narrow the scatter of its own steps only. Why it matters: where a step takes three seconds, three more take ten.
 FED_OVERTIME, FED_WAIT_FRAC = 2.0, 0.01
+#: The warm-up of such a loop ends after the length of the timed phase where that takes no more than so many steps.
+_SLOW_STEPS = 3
 #: Least time before a question is answered (s), because the rate of a moment says little; the next looks are at twice
 #: the time of the one before.
 MIN_ANSWER_S = 1.5
@@ -93,7 +95,8 @@ class PhasePlan:
     by_chance: float = STEADY_BY_CHANCE
     """Rates of two warm-up windows may differ by this share where chance explains it."""
     ends_when_fed: bool = False
-    """A loop that hardly waits is not timed beyond :data:`FED_OVERTIME`, each of its steps is a window."""
+    """A loop that hardly waits is not timed beyond :data:`FED_OVERTIME`, each of its steps is a window, and slow ones
+    are warmed up for no longer than they are timed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -301,6 +304,7 @@ class _WarmUp:
         self._ends_ns: list[int] = []
         self._batches = 0
         self._before: list[float] = []
+        self._waited_s = 0.0
 
     def ends_with(self, step: StepTime) -> bool:
         """Whether this step is the last one of the warm-up."""
@@ -308,6 +312,8 @@ class _WarmUp:
         progress.warmup_batches += 1
         if self._began_ns is None:
             self._began_ns = step.t_end_ns
+        else:
+            self._waited_s += step.data_wait_s + step.others_s
         if progress.warmup_batches <= plan.backlog:
             self._ends_ns = [step.t_end_ns]
         else:
@@ -318,4 +324,9 @@ class _WarmUp:
                     now = [(end - start) / 1e9 for start, end in pairwise(self._ends_ns)]
                     progress.steady = bool(self._before) and _agree(self._before, now, plan.by_chance)
                     self._before, self._ends_ns, self._batches = now, self._ends_ns[-1:], 0
-        return progress.steady or (step.t_end_ns - self._began_ns) / 1e9 >= plan.warmup_limit_s
+        elapsed_s = (step.t_end_ns - self._began_ns) / 1e9
+        # Of steps as slow as these, the limit would not drain the backlog of two workers either.
+        slow = plan.ends_when_fed and progress.warmup_batches <= _SLOW_STEPS and elapsed_s >= plan.seconds
+        if slow and self._waited_s <= FED_WAIT_FRAC * elapsed_s:
+            return True
+        return progress.steady or elapsed_s >= plan.warmup_limit_s

@@ -12,6 +12,7 @@ from pipetune.diagnosis.candidate import cores_for
 from pipetune.diagnosis.causes import HEALTHY
 from pipetune.records.shortage import Shortage
 from pipetune.records.sweep import Measurement, Outcome
+from pipetune.registry import USER
 from pipetune.report.ceilings_text import ceilings_lines
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.edit_text import may_help_line, proven_saving, stays_headline
@@ -37,9 +38,7 @@ _STEP_CORES = 0.05
 #: Maximum number of ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
-#: The legend of the table: its signs, and its column of pixels.
-SIGNS = "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval"
-SIGNS_OF_OWN = SIGNS.replace("PyTorch default", "as you have it")
+#: The legend of the column of pixels.
 PIXELS = "pixels: = the same as Pillow's; otherwise their PSNR against Pillow's (48 dB is one grey level)"
 
 
@@ -159,10 +158,14 @@ def _why_short(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Li
     if result.complete and needed is not None and needed > result.usable_cores:
         movable = result.movable_recipe(outcome.candidate)
         moved = "" if movable is None else f"{movable} on the device (transforms_on=device), "
+        if outcome.candidate.loader == USER:  # whose samples need not be images
+            who, helps = "loading", "more cores, or samples that take less CPU time to load."
+        else:
+            who, less = "this decoder", "a decoder that takes less CPU time, smaller images (pipetune pack)"
+            helps = f"more cores, {less}, {moved}or decoding on the GPU."
         text = (
-            f"To reach the target, this decoder would need about {needed:.1f} cores; {result.usable_cores:g} are "
-            f"usable. What would help: more cores, a decoder that takes less CPU time, smaller images (pipetune pack), "
-            f"{moved}or decoding on the GPU."
+            f"To reach the target, {who} would need about {needed:.1f} cores; {result.usable_cores:g} are usable. What "
+            f"would help: {helps}"
         )
         lines.append(Line(Kind.DETAIL, text))
     return lines
@@ -245,6 +248,13 @@ def ranking_table(result: SweepResult, width: int) -> Table:
         # As text: rich would take brackets in somebody else's words for markup.
         table.add_row(*map(Text, row[:shown]), style="bold" if outcome is result.recommended else None)
     return table
+
+
+def signs_line(result: SweepResult) -> str:
+    """The legend of the table: the signs that are in it."""
+    marks = {mark_of(result, outcome) for outcome in result.ranking if outcome.measurement}
+    signs = [f"{_SIGNS[mark]} {mark}" for mark in Mark if mark in marks]
+    return "   ".join([*signs, "± 95 % interval"])
 
 
 def notice_lines(result: SweepResult) -> list[Line]:

@@ -23,10 +23,10 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import has_own_start, limit_of, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
-from pipetune.search.effort import EFFORTS, enough, is_thorough
+from pipetune.search.effort import EFFORTS, cores_decide, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
-from pipetune.search.pooled import achieved, baseline, latest, meets, pool, untuned_name
+from pipetune.search.pooled import achieved, baseline, is_clearly_sufficient, latest, meets, pool, untuned_name
 from pipetune.search.recommend import Recommendation, recommend
 from pipetune.search.state import State
 from pipetune.search.tuning import lead_of, tune, untried_of
@@ -39,8 +39,10 @@ __all__ = [
     "achieved",
     "baseline",
     "choose",
+    "cores_decide",
     "ended_because",
     "has_own_start",
+    "is_clearly_sufficient",
     "is_confirmed",
     "is_exhausted",
     "latest",

@@ -114,7 +114,7 @@ def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str
         return None
     if state.space.confirm_alone and best.measurement.cores_used is None:
         return "what loading takes of the CPU is not known, so no saving could be proven"
-    if not _cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
+    if not cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
         return None
     if not state.space.has(as_in_space(best.candidate, state.space)):
         return None  # the default, which the user's options leave out
@@ -165,8 +165,8 @@ def leaves_cores(state: State, measurement: Measurement) -> bool:
     return usable is None or used is None or used + (measurement.step_cores or 0.0) < (1 - SPARE_CORES) * usable
 
 
-def _cores_decide(goal: Goal) -> bool:
-    """Cores are the first cost in which CPU decoders differ, so that a saving in cores is what a search is for."""
+def cores_decide(goal: Goal) -> bool:
+    """Whether cores are the first cost in which CPU decoders differ: a saving in cores is what a search is for."""
     return next((name for name in goal.cheapest if name != "accelerator"), "cores") == "cores"
 
 

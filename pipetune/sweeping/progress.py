@@ -42,7 +42,7 @@ class Progress:
     suffices: bool
     """It reaches the target."""
     default_suffices: bool
-    """PyTorch's default reaches the target."""
+    """PyTorch's default, or the user's own loader as it is, reaches the target beyond doubt."""
     left: TimeLeft | None
     """``None``: not known."""
 
@@ -67,7 +67,9 @@ def progress(
     best = None if choice is None else choice.outcome
     untuned = search.latest(candidates).get(search.baseline(space).key)
     return Progress(
-        best=best, suffices=_suffices(best, goal), default_suffices=_suffices(untuned, goal),
+        best=best, suffices=_suffices(best, goal),
+        default_suffices=untuned is not None and untuned.measurement is not None
+        and search.is_clearly_sufficient(untuned.measurement, goal, space),
         left=time_left(space, outcomes, goal, seed, grid=grid, blocks=blocks, new_start_s=new_start_s,
                        clock=clock),
     )  # fmt: skip

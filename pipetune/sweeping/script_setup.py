@@ -92,7 +92,7 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
 def _restart_remedies(loader: ScriptLoader, settings: ChosenValues, own: Candidate) -> ChosenValues:
     """Settings that help where workers start anew with each epoch, the script's own value first.
 
-    Another way to start them only on the CPU: a process that has used CUDA cannot be forked by workers that use it, too.
+    Another way to start them is tried on the CPU only: a process that has used CUDA has no forks that use it, too.
     """
     if loader.samples_between_starts(max(1, own.num_workers)) is None:
         return ()
@@ -100,9 +100,9 @@ def _restart_remedies(loader: ScriptLoader, settings: ChosenValues, own: Candida
     remedies: list[tuple[str, tuple[Any, ...]]] = []
     if KEEP_WORKERS not in (*varied, *loader.fixed) and why_not_kept(loader) is None:
         remedies.append((KEEP_WORKERS, (False, True)))
-    way = "start_method"
-    if own.num_workers and own.start_method != "fork" and loader.device == "cpu" and way not in (*varied, *loader.fixed):
-        remedies.append((way, (own.start_method, "fork")))
+    can_fork = own.num_workers > 0 and own.start_method != "fork" and loader.device == "cpu"
+    if can_fork and "start_method" not in (*varied, *loader.fixed):
+        remedies.append(("start_method", (own.start_method, "fork")))
     return tuple(remedies)
 
 

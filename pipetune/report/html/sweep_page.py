@@ -153,7 +153,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
 
 
 def _script_notes(result: SweepResult) -> list[str]:
-    return [] if result.script is None else script_notes(result.script, result.recommended)
+    return [] if result.script is None else script_notes(result.script, result.recommended, result.outcomes)
 
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:
