@@ -114,8 +114,9 @@ class Relay:
             raise
 
     def waited_for_others(self, span_ns: int) -> None:
-        """The loop has waited for a batch of another loader."""
-        self._others_ns += span_ns
+        """The loop has waited for a batch of another loader; between epochs that is no part of a measurement."""
+        if self._epochs.within_one:
+            self._others_ns += span_ns
 
     def measure_from_start(self, request: dict[str, Any]) -> None:
         """Measure from the loader's first batch on; before any is taken."""
@@ -393,7 +394,7 @@ class Relay:
             epoch_windows=self._progress.epoch_windows, epoch_batches=self._source.epoch_batches,
             whole_epochs=self._progress.whole_epochs, epoch_starts=self._epochs.starts, apart=self._epochs.spans,
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
-            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
+            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns - self._epochs.skipped_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.found()),
         )  # fmt: skip
