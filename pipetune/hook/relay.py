@@ -23,6 +23,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -33,7 +34,7 @@ from pipetune.hook.epochs import Epochs
 from pipetune.hook.guards import same_batches
 from pipetune.hook.source import Source
 from pipetune.measure import wire
-from pipetune.measure.phases import PhaseProgress, Phases, Question, plan_phases
+from pipetune.measure.phases import MIN_EPOCHS, PhaseProgress, Phases, Question, plan_phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
 from pipetune.usercode.batches import size_of
@@ -266,7 +267,9 @@ class Relay:
         plan = plan_phases(
             int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
         )
-        expected = request.get("epoch_batches")
+        length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
+        if length and not ceiling:  # no epoch has a larger backlog than itself
+            plan = replace(plan, backlog=max(2, min(plan.backlog, MIN_EPOCHS * length)))
         epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
         self._phases = Phases(plan, self._progress, question, epoch=epoch)
         try:

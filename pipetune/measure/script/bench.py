@@ -201,7 +201,7 @@ class ScriptBench:
                 failure = Failure(kind="too_short", phase="timed", message=str(error), hint="measure longer: --seconds")
         outcome = Outcome(
             candidate=candidate, role=role, attempt=attempt, started_unix_s=started, wall_s=time.monotonic() - began,
-            measurement=measurement, failure=failure, forked=not fresh,
+            measurement=measurement, failure=failure, forked=not (fresh or self._is_short),
         )  # fmt: skip
         return outcome, recording
 
