@@ -199,6 +199,12 @@ class Relay:
             self._to_keep = 0
         return source.kept.keep(batch)
 
+    def script_ends(self) -> None:
+        """The process ends by itself, perhaps in the middle of an epoch, whose last step's end is not known."""
+        if self._epochs.within_one and self._phase == "measuring":
+            with contextlib.suppress(OSError, ChannelClosedError):
+                self._end_epoch(self._now_ns())
+
     def _end_epoch(self, asked_ns: int) -> None:
         """Send what was measured until now: there may be no other epoch."""
         self._epochs.end(asked_ns, self._now_ns(), self._source.delivered)

@@ -24,7 +24,7 @@ from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.measure.script.follow import follow_measurement
-from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, measure_over_starts
+from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.protocol import FROM_START
 from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
@@ -40,7 +40,7 @@ _OTHER_LOADERS_FRAC = 0.02
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
 #: Kinds of failures that end the script, and how many in a row are enough.
-_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, "crashed"), 3
+_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, TOO_FEW, "crashed"), 3
 
 
 class ScriptBench:
@@ -159,7 +159,7 @@ class ScriptBench:
         """Measure one candidate once, as :func:`pipetune.measure.harness.measure` does.
 
         Raises:
-            PipetuneError: the script ends each time before anything is measured.
+            PipetuneError: the script ends each time before anything is measured, or has too few batches.
         """
         started, began = time.time(), time.monotonic()
         recording = Recording()
@@ -176,6 +176,8 @@ class ScriptBench:
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
             except (OSError, ValueError) as error:
                 failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
+        if failure is not None and failure.kind == TOO_FEW and role == "ceiling":
+            raise ScriptError(failure.message)
         measurement = None
         self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and failure.kind in _ENDED else 0
         if failure is not None and self._ended_in_a_row >= _MOST_ENDED:

@@ -25,6 +25,8 @@ from pipetune.stats.rates import window_durations, within_interval
 
 #: How a script ends by itself: its training is over, or it would have saved where that is refused.
 SCRIPT_ENDED, CHECKPOINT = "script_ended", "checkpoint"
+#: Kind of the failure of a script that has too few batches to be measured at all.
+TOO_FEW = "too_few"
 #: So many starts at most are joined, and fewer where the interval of the scatter is narrower than this.
 MAX_STARTS, _NARROW = 4, 0.1
 #: Steps of a process in which libraries make themselves ready.
@@ -61,7 +63,7 @@ def measure_over_starts(
 
 def too_few(batches: int) -> Failure:
     """The failure of a script that ends before it can be measured."""
-    return Failure(kind=SCRIPT_ENDED, phase="timed", message=describe_too_few(batches))
+    return Failure(kind=TOO_FEW, phase="timed", message=describe_too_few(batches))
 
 
 def describe_too_few(batches: int) -> str:
