@@ -11,12 +11,15 @@ from pipetune.records.written import UNPROTECTED, WrittenFiles
 MAX_NAMED = 10
 
 
-def describe_written(written: WrittenFiles, cwd: str, most: int = MAX_NAMED) -> list[str]:
+def describe_written(
+    written: WrittenFiles, cwd: str, *, most: int = MAX_NAMED, where: os.PathLike[str] | None = None
+) -> list[str]:
     """Sentences without a full stop; empty: it has written nothing.
 
     Args:
         cwd: paths below it are written relative to it, and come first.
         most: paths that each sentence names.
+        where: file that names all of them; ``None``: it need not be said.
     """
     lines = []
     touched = sorted({*written.changed, *written.removed})
@@ -31,6 +34,8 @@ def describe_written(written: WrittenFiles, cwd: str, most: int = MAX_NAMED) -> 
     if written.created:
         new = f"{len(written.created):,} new {'file' if len(written.created) == 1 else 'files'}"
         lines.append(f"the script made {new}: {_names(written.created, cwd, most)}")
+    if where is not None and max(len(touched), len(written.created)) > most:
+        lines.append(f"all of them are named in {os.fspath(where)}")
     return [*lines, *written.notes]
 
 

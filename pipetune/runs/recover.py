@@ -10,7 +10,8 @@ from pipetune.errors import PipetuneWarning
 from pipetune.protection.choose import is_unsettled, settle_protection
 from pipetune.protection.state import FOLDER
 from pipetune.protection.words import describe_written
-from pipetune.store.files import LOCK_FILE
+from pipetune.records.sweep import to_dict
+from pipetune.store.files import LOCK_FILE, OWN_FILE, WRITTEN_FILE, encode, replace_file
 from pipetune.store.ownership import why_foreign
 from pipetune.store.run_lock import holder_of
 
@@ -38,5 +39,7 @@ def recover_files(run: Path, *, locked: bool = False) -> None:
         return
     written = settle_protection(run)
     if written:
-        text = "; ".join(describe_written(written, os.getcwd()))
+        target = run / WRITTEN_FILE
+        replace_file(target, [encode(WRITTEN_FILE, to_dict(written), indent=2)], mode=OWN_FILE)
+        text = "; ".join(describe_written(written, os.getcwd(), where=target))
         warnings.warn(f"the sweep in {run} was killed: {text}", RecoveredFilesWarning, stacklevel=2)

@@ -15,11 +15,9 @@ from pipetune.protection.contract import Protection, Request
 from pipetune.protection.words import describe_written
 from pipetune.records.sweep import to_dict
 from pipetune.records.written import UNPROTECTED, WrittenFiles
+from pipetune.store.files import WRITTEN_FILE
 from pipetune.store.folder import RunFolder
 from pipetune.sweeping.changed_files import MOST, list_changes, places_of, snapshot
-
-#: File of the run folder that names everything that the script wrote.
-WRITTEN_FILE = "written.json"
 
 
 class ScriptFiles:
@@ -55,7 +53,7 @@ class ScriptFiles:
     ) -> None:
         written = self.settle()
         if error is not None:
-            for line in describe_written(written, str(self._cwd)):
+            for line in describe_written(written, str(self._cwd), where=self._folder.path / WRITTEN_FILE):
                 error.add_note(line)
 
     def settle(self) -> WrittenFiles:
