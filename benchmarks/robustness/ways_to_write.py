@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gzip
+import importlib
 import json
 import mmap
 import multiprocessing
@@ -46,8 +47,7 @@ def make_files(folder: Path) -> None:
     with zipfile.ZipFile(folder / "old.zip", "w") as archive:
         archive.writestr("a", OLD)
     with contextlib.suppress(ImportError):
-        import h5py
-
+        h5py: Any = importlib.import_module("h5py")
         with h5py.File(folder / "old.h5", "w") as file:
             file["x"] = np.arange(1000)
     (folder / "old_folder").mkdir()
@@ -91,8 +91,10 @@ def _numpy_memmap(folder: Path) -> None:
 
 
 def _hdf5(folder: Path) -> None:
-    import h5py
-
+    try:
+        h5py: Any = importlib.import_module("h5py")
+    except ImportError:
+        return
     with h5py.File(folder / "old.h5", "r+") as file:
         file["x"][:] = 0
 

@@ -34,8 +34,8 @@ def load(path: str | Path) -> Run:
     path = Path(path)
     if path.is_file():
         return _load_log(path)
+    recover_files(path)  # also where the sweep was killed before it had written what it is
     require_run(path)
-    recover_files(path)
     info, found = load_info(path)
     result, result_problems = load_result(path)
     missing = not (path / RESULT_FILE).exists()

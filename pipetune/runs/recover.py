@@ -11,7 +11,7 @@ from pipetune.protection.choose import is_unsettled, settle_protection
 from pipetune.protection.state import FOLDER
 from pipetune.protection.words import describe_written
 from pipetune.records.sweep import to_dict
-from pipetune.store.files import LOCK_FILE, OWN_FILE, WRITTEN_FILE, encode, replace_file
+from pipetune.store.files import LOCK_FILE, OWN_FILE, RUNS_FOLDER, WRITTEN_FILE, encode, replace_file
 from pipetune.store.ownership import why_foreign
 from pipetune.store.run_lock import holder_of
 
@@ -20,18 +20,26 @@ class RecoveredFilesWarning(PipetuneWarning):
     """What was put back."""
 
 
-def recover_files(run: Path, *, locked: bool = False) -> None:
+def recover_all(out: Path | None) -> None:
+    """Put back what sweeps that were killed have left in the run folders of the current folder, before a new one.
+
+    Args:
+        out: another folder that may be one.
+    """
+    runs = sorted(RUNS_FOLDER.iterdir()) if RUNS_FOLDER.is_dir() else []
+    for run in [*runs, *([] if out is None else [out])]:
+        recover_files(run)
+
+
+def recover_files(run: Path) -> None:
     """Put back what a sweep that was killed has left in its run folder, and say so as a warning.
 
     A folder in which a sweep still runs, or that others could have written to, is left alone.
 
-    Args:
-        locked: this process holds the run folder's lock.
-
     Raises:
         PipetuneError: processes of the script still run, or the disk refuses.
     """
-    if not is_unsettled(run) or (not locked and holder_of(run / LOCK_FILE) is not None):
+    if not is_unsettled(run) or holder_of(run / LOCK_FILE) is not None:
         return
     foreign = why_foreign([run, run / FOLDER])
     if foreign is not None:

@@ -20,7 +20,7 @@ from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
 from pipetune.records.written import WrittenFiles
-from pipetune.runs.recover import recover_files
+from pipetune.runs.recover import recover_all, recover_files
 from pipetune.sourcetext.settings import option_for, origins_for
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
@@ -51,6 +51,7 @@ LOG = "script.log"
 def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver) -> SweepRun:
     """Tune the script of ``chosen.command``; raises as :func:`pipetune.sweeping.run.start`."""
     check_values(chosen)
+    recover_all(out)
     with contextlib.ExitStack() as held, observer:
         folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
         try:
@@ -65,7 +66,6 @@ def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver)
     with contextlib.ExitStack() as held:
         folder = held.enter_context(open_run(path))
         require_own(path / RUN_FILE, (path / RUN_FILE).stat())  # the command in it is started
-        recover_files(path, locked=True)
         earlier = read_resumed(path, given)
         if Path(earlier.run.get("cwd", ".")) != Path.cwd():
             raise UsageError(
@@ -186,6 +186,7 @@ def resume_any(
     path: Path, given: Mapping[str, Any], observer: SweepObserver, measure: Measure = harness.measure
 ) -> SweepRun:  # fmt: skip
     """Resume the interrupted sweep in a run folder, whichever kind it is."""
+    recover_files(path)
     options = load_run(path).run.get("options")
     is_script = isinstance(options, dict) and bool(options.get("command"))
     return resume_script(path, given, observer) if is_script else resume(path, given, observer, measure)
