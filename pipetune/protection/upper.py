@@ -27,24 +27,27 @@ class UpperContents:
     """Real path of what did not exist before -> where it is stored. Folders come before what is in them."""
     changed: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
+    contested: dict[str, str] = field(default_factory=dict)
+    """Real path of a file that another program made or changed meanwhile -> where the script's own is stored."""
     renamed_folders: dict[str, str] = field(default_factory=dict)
     """New path of a folder that existed before -> its path."""
 
 
-def read_upper(upper: str, lower: str, attributes: str, contents: UpperContents) -> None:
+def read_upper(upper: str, lower: str, attributes: str, began_ns: int, contents: UpperContents) -> None:
     """Add what one upper layer holds.
 
     Args:
         upper: its folder.
         lower: the real folder that it lies over, as it is without the layer.
         attributes: begin of the names of overlayfs's extended attributes: ``trusted.overlay.`` or ``user.overlay.``.
+        began_ns: when the script could first write (ns since 1970).
     """
-    _Reader(lower, attributes, contents).read(upper, lower, hides_lower=False)
+    _Reader(lower, attributes, began_ns, contents).read(upper, lower, hides_lower=False)
 
 
 class _Reader:
-    def __init__(self, root: str, attributes: str, contents: UpperContents) -> None:
-        self._root, self._attributes, self._contents = root, attributes, contents
+    def __init__(self, root: str, attributes: str, began_ns: int, contents: UpperContents) -> None:
+        self._root, self._attributes, self._began_ns, self._contents = root, attributes, began_ns, contents
 
     def read(self, upper: str, real: str, *, hides_lower: bool) -> None:
         """One folder of the layer.
@@ -76,6 +79,8 @@ class _Reader:
             return  # a socket or a pipe of processes that have ended
         elif before is None:
             self._contents.created[real] = entry.path
+        elif before.st_ctime_ns > self._began_ns and stat.S_ISREG(before.st_mode):
+            self._contents.contested[real] = entry.path
         elif not is_unchanged(entry.path, state, real, before):
             self._contents.changed.add(real)
             if stat.S_ISDIR(before.st_mode):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipetune.protection import place_new_files as module
-from pipetune.protection.place_new_files import place_new_files
+from pipetune.protection.place_new_files import keep_contested, place_new_files
 
 
 @pytest.fixture
@@ -67,6 +67,16 @@ def test_what_is_there_by_now_stays(stored: Path, tmp_path: Path, way: str) -> N
     assert (kept / "file").read_text() == "new"
     assert (kept / "folder" / "inside").read_text() == "inside"
     assert any(str(kept / "file") in note for note in notes)
+
+
+def test_what_another_program_wrote_too_is_kept_elsewhere(stored: Path, tmp_path: Path) -> None:
+    (tmp_path / "real" / "file").write_text("theirs")
+    notes, is_complete = keep_contested(created(stored, "file"), tmp_path / "kept")
+    assert is_complete
+    assert (tmp_path / "real" / "file").read_text() == "theirs"
+    kept = tmp_path / "kept" / str(tmp_path).lstrip("/") / "real" / "file"
+    assert kept.read_text() == "new"
+    assert str(kept) in notes[0]
 
 
 def test_on_a_full_disk_the_file_stays_and_is_named(

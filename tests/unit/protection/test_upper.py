@@ -27,9 +27,9 @@ def upper(tmp_path: Path) -> Path:
     return tmp_path / "upper"
 
 
-def read(upper: Path, lower: Path) -> UpperContents:
+def read(upper: Path, lower: Path, began_ns: int = 1 << 62) -> UpperContents:
     contents = UpperContents()
-    read_upper(str(upper), str(lower), ATTRIBUTES, contents)
+    read_upper(str(upper), str(lower), ATTRIBUTES, began_ns, contents)
     return contents
 
 
@@ -50,6 +50,13 @@ def test_new_and_changed_files(upper: Path, lower: Path) -> None:
         str(lower / "new"): str(upper / "new"), str(lower / "new/file"): str(upper / "new/file"),
     }  # fmt: skip
     assert not contents.removed
+
+
+def test_a_file_that_another_program_wrote_meanwhile_is_contested(upper: Path, lower: Path) -> None:
+    (upper / "a").write_text("the script's")
+    contents = read(upper, lower, began_ns=0)
+    assert contents.contested == {str(lower / "a"): str(upper / "a")}
+    assert not contents.changed
 
 
 def test_a_file_that_was_opened_and_not_written_is_unchanged(upper: Path, lower: Path) -> None:
