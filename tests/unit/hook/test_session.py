@@ -310,6 +310,12 @@ def test_one_that_does_not_train_says_nothing_of_it(script: Script) -> None:
     assert script.channel.of("too_few") == []
 
 
+def test_a_script_whose_files_are_protected_may_save(script: Script) -> None:
+    script.train(script.loader(shuffle=True))
+    script.torch.save({}, "during.pth")
+    assert [target for _, target in script.saved] == ["during.pth"]
+
+
 def test_a_checkpoint_while_it_is_measured_is_told_and_ends_the_process(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
