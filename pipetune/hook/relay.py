@@ -34,7 +34,7 @@ from pipetune.hook.epochs import Epochs
 from pipetune.hook.guards import same_batches
 from pipetune.hook.source import Source
 from pipetune.measure import wire
-from pipetune.measure.phases import PhaseProgress, Phases, Question, plan_phases
+from pipetune.measure.phases import MIN_EPOCHS, PhaseProgress, Phases, Question, plan_phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
 from pipetune.usercode.batches import size_of
@@ -115,8 +115,9 @@ class Relay:
             raise
 
     def waited_for_others(self, span_ns: int) -> None:
-        """The loop has waited for a batch of another loader."""
-        self._others_ns += span_ns
+        """The loop has waited for a batch of another loader; between epochs that is no part of a measurement."""
+        if self._epochs.within_one:
+            self._others_ns += span_ns
 
     def measure_from_start(self, request: dict[str, Any]) -> None:
         """Measure from the loader's first batch on; before any is taken."""
@@ -198,6 +199,12 @@ class Relay:
             self._to_keep = 0
         return source.kept.keep(batch)
 
+    def script_ends(self) -> None:
+        """The process ends by itself, perhaps in the middle of an epoch, whose last step's end is not known."""
+        if self._epochs.within_one and self._phase == "measuring":
+            with contextlib.suppress(OSError, ChannelClosedError):
+                self._end_epoch(self._now_ns())
+
     def _end_epoch(self, asked_ns: int) -> None:
         """Send what was measured until now: there may be no other epoch."""
         self._epochs.end(asked_ns, self._now_ns(), self._source.delivered)
@@ -267,9 +274,11 @@ class Relay:
             int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
         )
         plan = replace(plan, ends_when_fed=True)
+        length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
+        if length and not ceiling:  # no epoch has a larger backlog than itself
+            plan = replace(plan, backlog=max(2, min(plan.backlog, MIN_EPOCHS * length)))
         if ceiling:  # kept batches come from no worker, and have no backlog
             plan = replace(plan, unit=1, backlog=1)
-        expected = request.get("epoch_batches")
         epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
         self._phases = Phases(plan, self._progress, question, epoch=epoch)
         try:
@@ -397,7 +406,7 @@ class Relay:
             epoch_windows=self._progress.epoch_windows, epoch_batches=self._source.epoch_batches,
             whole_epochs=self._progress.whole_epochs, epoch_starts=self._epochs.starts, apart=self._epochs.spans,
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
-            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
+            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns - self._epochs.skipped_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.found()),
         )  # fmt: skip

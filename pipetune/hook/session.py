@@ -281,7 +281,9 @@ class Session:
                 os._exit(0)
 
     def _report_batches(self) -> None:
-        """The script ends before its training was recognised: after how many batches."""
+        """The script ends: tell what was measured until now, or after how many batches, before it was recognised."""
+        if self.trained is not None and self.trained.relay is not None:
+            self.trained.relay.script_ends()
         if self.trained is None and self._which.steps:
             with contextlib.suppress(ChannelClosedError):
                 self._channel.send("too_few", batches=self._which.batches)

@@ -4,7 +4,7 @@ A loader with workers takes indices ahead of the batches that it has delivered. 
 was handed out and not delivered comes first, so that no sample is lost and none comes twice.
 
 An epoch has as many batches as its sampler has indices, whatever happens within it: for each kept batch that the loop
-gets instead of a loaded one, the last indices of the epoch are left out.
+gets instead of a loaded one, indices are left out, of those that no loader has taken as long as there are any.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class IndexStream:
         return left_out
 
     def leave_out(self) -> bool:
-        """Leave out one batch of the epoch, as late in it as possible; whether there was one."""
+        """Leave out one batch of the epoch; whether there was one."""
         try:
             self._from_sampler()
         except StopIteration:

@@ -234,9 +234,7 @@ class Phases:
         if not batches:
             return self._warm and elapsed_s >= self._plan.seconds
         self._in_epochs = batches * elapsed_s / seen <= self._plan.seconds
-        # No epoch has a larger backlog than itself.
-        backlog = min(self._plan.backlog, MIN_EPOCHS * batches)
-        if self._in_epochs and seen > max(batches + batches // (2 * EPOCH_PARTS), backlog):
+        if self._in_epochs and seen > max(batches + batches // (2 * EPOCH_PARTS), self._plan.backlog):
             self._progress.steady = True
             return True
         return self._warm

@@ -58,7 +58,7 @@ class Arrivals:
             check(message, FROM_SCRIPT)
         except GarbledError as error:
             message = {"type": GARBLED, "what": str(error)}
-        kind, recording = message["type"], self._recording
+        kind = message["type"]
         if kind == "failure":
             self.failure = Failure(
                 kind="error", phase=message["phase"], message=f"{message['error']}: {message['message']}",
@@ -68,9 +68,13 @@ class Arrivals:
             self.failure = failures.garbled(self.phase, message["what"], self._session.tail())
         elif kind == "stopped":
             self._followers.discard(id(peer))
-        elif peer is not self._leader:
-            return
-        elif kind == "resting":
+        elif peer is self._leader:
+            self._take(peer, kind, message)
+
+    def _take(self, peer: Peer, kind: str, message: dict[str, Any]) -> None:
+        """Take in what the first rank sends, which stands for all."""
+        recording = self._recording
+        if kind == "resting":
             self._resting = True
         elif kind == "epoch":
             self._take_epoch(message)

@@ -24,13 +24,14 @@ from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.measure.script.follow import follow_measurement
-from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, measure_over_starts
+from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.protocol import FROM_START
 from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
+from pipetune.protection.contract import Protection
 from pipetune.records.script import ScriptLoader
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
@@ -41,7 +42,7 @@ _OTHER_LOADERS_FRAC = 0.02
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
 #: Kinds of failures that end the script, and how many in a row are enough.
-_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, "crashed"), 3
+_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, TOO_FEW, "crashed"), 3
 
 
 class ScriptBench:
@@ -51,20 +52,18 @@ class ScriptBench:
         command: as the user wrote it.
         log: takes its output.
         setup_s: longest time from a start to the first training step (s).
-        refuse_saves: the script is ended when it is about to write a checkpoint: nothing else keeps the user's files.
-        sandbox: what the script writes into its working folder is thrown away.
+        protection: keeps the user's files as they are, see :mod:`pipetune.protection`.
         memory: share of the device's memory that a step may take: the ceiling is that of batches of the candidate's
             size, and the memory is measured; ``None``: it is that of the script's own batches.
     """
 
     def __init__(
-        self, command: Sequence[str], log: Path, *, setup_s: float = SETUP_S, sandbox: bool = False,
-        memory: float | None = None, refuse_saves: bool = False,
+        self, command: Sequence[str], log: Path, *, setup_s: float = SETUP_S, protection: Protection | None = None,
+        memory: float | None = None,
         on_stage: Callable[[str, int, int | None], None] = lambda text, done, total: None,
     ) -> None:  # fmt: skip
         self._command, self._log, self._setup_s = tuple(command), log, setup_s
-        self._on_stage, self._sandbox, self._memory = on_stage, sandbox, memory
-        self._refuse_saves = refuse_saves
+        self._on_stage, self._protection, self._memory = on_stage, protection, memory
         self._relay: ScriptSession | None = None
         self._gpus = HeldGpus()
         self._own: Candidate | None = None
@@ -114,9 +113,7 @@ class ScriptBench:
     def _start(
         self, variables: Mapping[str, str], profile: Mapping[str, Any] | None, stop: Callable[[], bool]
     ) -> ScriptSession:
-        session = ScriptSession(
-            self._command, variables, self._log, profile, stop, sandbox=self._sandbox, refuse_saves=self._refuse_saves
-        )
+        session = ScriptSession(self._command, variables, self._log, profile, stop, protection=self._protection)
         self.starts += 1
         self._measured_in_start = 0
         try:
@@ -162,7 +159,7 @@ class ScriptBench:
         """Measure one candidate once, as :func:`pipetune.measure.harness.measure` does.
 
         Raises:
-            PipetuneError: the script ends each time before anything is measured.
+            PipetuneError: the script ends each time before anything is measured, or has too few batches.
         """
         started, began = time.time(), time.monotonic()
         recording = Recording()
@@ -179,6 +176,8 @@ class ScriptBench:
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
             except (OSError, ValueError) as error:
                 failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
+        if failure is not None and failure.kind == TOO_FEW and role == "ceiling":
+            raise ScriptError(failure.message)
         measurement = None
         self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and failure.kind in _ENDED else 0
         if failure is not None and self._ended_in_a_row >= _MOST_ENDED:
@@ -205,7 +204,7 @@ class ScriptBench:
                 failure = Failure(kind="too_short", phase="timed", message=str(error), hint="measure longer: --seconds")
         outcome = Outcome(
             candidate=candidate, role=role, attempt=attempt, started_unix_s=started, wall_s=time.monotonic() - began,
-            measurement=measurement, failure=failure, forked=not fresh,
+            measurement=measurement, failure=failure, forked=not (fresh or self._is_short),
         )  # fmt: skip
         return outcome, recording
 

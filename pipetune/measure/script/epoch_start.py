@@ -77,7 +77,11 @@ def with_epoch_start(
     if candidate.keep_workers and not starts:
         return m  # the first batch of new workers tells nothing of an epoch's beginning
     each_s = [first_s + end_s for first_s, end_s in starts] or [m.time_to_first_batch_s]
-    wait_s = candidate.num_workers * m.data_wait_frac * m.timed_s / m.steps if m.steps else 0.0
+    waited_s, steps = m.data_wait_frac * m.timed_s, m.steps
+    if whole:  # the waits of the starts are among them
+        epochs = min(m.samples / samples, m.steps)
+        waited_s, steps = max(0.0, waited_s - epochs * median(each_s)), round(m.steps - epochs)
+    wait_s = candidate.num_workers * waited_s / steps if steps else 0.0
     start_s = max(0.0, median(each_s) - wait_s)
     if whole:
         epoch_s = samples / m.samples_per_s

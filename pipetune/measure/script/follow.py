@@ -15,6 +15,7 @@ from pipetune.measure.recording import Recording
 from pipetune.measure.sampled_gpu import open_sampled_gpu
 from pipetune.measure.script.arrivals import Arrivals, ended
 from pipetune.measure.script.gaps import busy_without, readings_without
+from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.session import ScriptSession
 from pipetune.records.sweep import Failure
@@ -47,15 +48,9 @@ def follow_measurement(
     sampler = Sampler(session.pid, gpu, cores=conditions.cores, interval_s=conditions.interval_s)
     sampler.start()
     state = Arrivals(session, recording, on_live)
-    if measures:
-        for peer, message in session.early:
-            state.on_message(peer, message)
-    else:
-        for peer in session.ready:
-            session.send(peer, "measure", **request)
-    session.early.clear()
-    seconds, warmup_s = conditions.workload.seconds, conditions.workload.warmup_limit_s
-    limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (warmup_s + OVERTIME * seconds))
+    _begin(session, state, {} if measures else request)
+    workload = conditions.workload
+    limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds))
     try:
         reason = _wait(session, state, limit_s, setup_s)
     finally:
@@ -68,23 +63,42 @@ def follow_measurement(
         "epoch_starts": [], "apart": [], "gpu_mem_bytes": None, **recording.result, "speed_before": before,
         "pss_bytes": (None if session.process_ended else tree_pss(session.pid)) or state.pss_bytes,
     }  # fmt: skip
-    if state.failure is not None:
-        return state.failure
-    if reason == "stopped" and not state.has_result:
-        return failures.stopped(state.phase)
-    if reason == "limit" and not state.has_result:
-        return failures.hung(state.phase, limit_s, session.tail())
+    failure = state.failure or _why_none(session, state, reason, limit_s)
+    if failure is not None and failure.kind not in (SCRIPT_ENDED, CHECKPOINT):
+        return failure
     if not session.process_ended:
         settle(session.pid)
     recording.speed_after = present_speed()
     with contextlib.suppress(OSError):
         recording.others = busiest_others(others, time.monotonic() - since)
-    if not state.has_result:
-        return ended(session, state.phase)
+    if failure is not None:
+        return failure
     apart = recording.result["apart"]
     recording.readings = readings_without(recording.readings, apart)
     recording.busy_spans = busy_without(recording.busy_spans, apart)
     return None
+
+
+def _begin(session: ScriptSession, state: Arrivals, request: Mapping[str, Any]) -> None:
+    """Send what is asked for; without any, take in what has come of what the script measures already."""
+    if request:
+        for peer in session.ready:
+            session.send(peer, "measure", **request)
+    else:
+        for peer, message in session.early:
+            state.on_message(peer, message)
+    session.early.clear()
+
+
+def _why_none(session: ScriptSession, state: Arrivals, reason: str | None, limit_s: float) -> Failure | None:
+    """Why a measurement has no result; ``None``: it has one."""
+    if state.has_result and reason != "lost":
+        return None
+    if reason == "stopped":
+        return failures.stopped(state.phase)
+    if reason == "limit":
+        return failures.hung(state.phase, limit_s, session.tail())
+    return ended(session, state.phase)
 
 
 def _wait(session: ScriptSession, state: Arrivals, limit_s: float, setup_s: float) -> str | None:

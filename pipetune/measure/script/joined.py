@@ -25,11 +25,13 @@ from pipetune.stats.rates import window_durations, within_interval
 
 #: How a script ends by itself: its training is over, or it would have saved where that is refused.
 SCRIPT_ENDED, CHECKPOINT = "script_ended", "checkpoint"
+#: Kind of the failure of a script that has too few batches to be measured at all.
+TOO_FEW = "too_few"
 #: So many starts at most are joined, and fewer where the interval of the scatter is narrower than this.
 MAX_STARTS, _NARROW = 4, 0.1
 #: Steps of a process in which libraries make themselves ready.
 _FIRST_STEPS = 2
-#: Batches of a start of which the ceiling is known from :data:`MAX_STARTS` starts: two are kept, and replayed a few times.
+#: Batches of a start, of :data:`MAX_STARTS` of which the ceiling is known: two are kept, and replayed a few times.
 LEAST_BATCHES = 2 + 1 + -(-MIN_WINDOWS // MAX_STARTS)
 
 
@@ -61,7 +63,7 @@ def measure_over_starts(
 
 def too_few(batches: int) -> Failure:
     """The failure of a script that ends before it can be measured."""
-    return Failure(kind=SCRIPT_ENDED, phase="timed", message=describe_too_few(batches))
+    return Failure(kind=TOO_FEW, phase="timed", message=describe_too_few(batches))
 
 
 def describe_too_few(batches: int) -> str:
@@ -141,7 +143,8 @@ def _one_tree(readings: list[Any]) -> list[Any]:
     for before, now in pairwise(readings):
         last, tree = found[-1].tree, now.tree
         if last is not None and tree is not None and before.tree is not None:
-            values = {name: (getattr(last, name), getattr(tree, name), getattr(before.tree, name)) for name in TREE_TOTALS}
+            trees = (last, tree, before.tree)
+            values = {name: tuple(getattr(one, name) for one in trees) for name in TREE_TOTALS}
             tree = replace(tree, **{
                 name: None if None in three else three[0] + max(0, three[1] - three[2])
                 for name, three in values.items()

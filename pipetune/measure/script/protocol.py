@@ -1,8 +1,9 @@
 """Names that both sides of the socket know. Standard library only.
 
 From the script: ``hello`` (each process), ``started``, ``torch``, ``loader``, ``iterated``, ``ready``, then of each
-measurement ``phase``, ``first_batch``, ``steps``, ``epoch`` (it ends, or another begins), ``result`` or ``failure``, and
-``resting`` (the loop waits); ``checkpoint`` and ``complaint``. To it: ``measure``, ``stop`` and ``end``.
+measurement ``phase``, ``first_batch``, ``steps``, ``epoch`` (it ends, or another begins), ``result`` or ``failure``,
+and ``resting`` (the loop waits); ``too_few``, ``checkpoint`` and ``complaint``. To it: ``measure``, ``stop`` and
+``end``.
 """
 
 from __future__ import annotations
