@@ -140,15 +140,14 @@ def main(options: Namespace) -> bench.Result:
                 covered = sum(inside) / len(inside) if inside else None
                 seconds = sorted(seconds for _, seconds, _ in played)
                 what = f"{'script' if is_script else 'own loader'}, {name}, repeats scatter by {100 * noise:.0f} %"
-                tables.append(
-                    {"what": what, "edits": share, "covered": covered, "median_s": seconds[len(seconds) // 2]}
-                )
+                median_s = seconds[len(seconds) // 2]
+                tables.append({"what": what, "noise": noise, "edits": share, "covered": covered, "median_s": median_s})
                 rows.append(
                     [
                         what,
                         f"{100 * share:.1f} %",
                         "-" if covered is None else f"{100 * covered:.0f} %",
-                        f"{seconds[len(seconds) // 2]:.0f} s",
+                        f"{median_s:.0f} s",
                         f"{seconds[-1]:.0f} s",
                     ]
                 )

@@ -68,7 +68,14 @@ class Proposal:
 
 
 def propose(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, *, grid: bool = False, blocks: int | None = None
+    space: Space,
+    outcomes: Sequence[Outcome],
+    goal: Goal,
+    seed: int,
+    *,
+    grid: bool = False,
+    blocks: int | None = None,
+    turns: bool = True,
 ) -> Proposal | None:
     """The candidate to measure next; ``None`` when the search is done.
 
@@ -78,6 +85,7 @@ def propose(
         grid: measure every candidate, in random order.
         blocks: maximum number of blocks in which the best candidates are compared side by side; ``None``: as many as
             the goal's effort has.
+        turns: there is time for candidates to take turns in the user's running script.
     """
     block = unfinished_block(space, outcomes, goal, seed)
     if block is None:
@@ -87,7 +95,8 @@ def propose(
             step = None if _over(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
-        block = next_block(space, outcomes, goal, seed, limit_of(space, outcomes, goal) if blocks is None else blocks)
+        limit = limit_of(space, outcomes, goal) if blocks is None else blocks
+        block = next_block(space, outcomes, goal, seed, limit, turns=turns)
     if block is None:
         return None
     return Proposal(candidate=block[0], why="side by side with its rivals, because it is undecided", block=block[1])

@@ -57,15 +57,18 @@ def unfinished_block(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed
 
 
 def next_block(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, limit: int
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, limit: int, *, turns: bool = True
 ) -> tuple[Candidate, int] | None:
     """The first candidate of another block and its number; ``None``: nothing is undecided, or ``limit`` is reached.
 
     A recommendation that was in no block gets one beyond the limit, unless the limit is 0.
+
+    Args:
+        turns: there is time for another round in the user's running script.
     """
     block, rounds = max((outcome.block for outcome in outcomes), default=0) + 1, last_round(space, goal)
     if block <= rounds:
-        if limit and (members := _round(space, outcomes, goal, seed, block)):
+        if limit and turns and (members := _round(space, outcomes, goal, seed, block)):
             return members[0], block
         block = rounds + 1
     allowed = block - rounds <= limit or (limit > 0 and unconfirmed(space, outcomes, goal) is not None)

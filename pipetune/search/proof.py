@@ -74,7 +74,8 @@ def judge_edit(candidate: Candidate, outcomes: Sequence[Outcome], space: Space) 
     is_noisy, half = half > MAX_HALF, max(half, _half_of_scatter(logs))
     cores, memory = _saved_cores(pairs), _saved_memory_frac(pairs)
     verdict = _verdict(log_gain, half, blocks, saves=_is_saving(cores, memory), is_noisy=is_noisy)
-    needed = None if verdict in (FASTER, LEANER) else _needed_blocks(log_gain, half, len(pairs), cores, memory)
+    beside = half if blocks else half * EARLY_FACTOR / _SELECTED  # as wide as it will be side by side
+    needed = None if verdict in (FASTER, LEANER) else _needed_blocks(log_gain, beside, len(pairs), cores, memory)
     return Edit(
         key=candidate.key,
         verdict=verdict,

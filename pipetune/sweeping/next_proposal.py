@@ -9,10 +9,14 @@ from statistics import median
 from pipetune import search
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.search import Proposal
+from pipetune.search.effort import is_thorough
 from pipetune.stats.ceilings import count_repeats, find_refuting
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
 
+#: Unless the search is thorough, candidates begin no further turn in the user's running script after so much of the
+#: sweep (s), the set-up not counted: a sweep is to take three set-ups and a minute, the confirmation included.
+MAX_TURNS_BEGIN_S = 40.0
 #: How often a ceiling is measured again in a sweep because candidates were faster, at most.
 MAX_REPEATED_CEILINGS = 2
 
@@ -33,7 +37,10 @@ class SoFar:
 def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
     """The next candidate; ``None``: the search is done, or its time is over."""
     outcomes = so_far.candidates
-    proposal = search.propose(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+    turns = is_thorough(plan.goal) or so_far.seconds < MAX_TURNS_BEGIN_S
+    proposal = search.propose(
+        plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks, turns=turns
+    )
     if proposal is None or has_time_for(plan, proposal, so_far):
         return proposal
     # No gain can be stated without the untuned default, so it is measured even after the budget is spent.

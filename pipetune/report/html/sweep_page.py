@@ -131,6 +131,8 @@ def _root(result: SweepResult) -> str:
 
 
 def _settings(result: SweepResult, recommended: Outcome) -> str | None:
+    if result.stays:
+        return None
     if result.script is not None:
         return None if result.script.loader is None else setting_line(result.script, recommended.candidate)
     if not to_be_set(result):
