@@ -33,15 +33,22 @@ class Case:
     """Package without which it is left out."""
     setup_s: float = 0.0
     ranks: int = 1
+    step_ms: float = STEP_MS
+    images: int | None = None
+    """Images of an epoch; ``None``: all."""
+    suffices: bool = False
+    """It suffices as it is: its sweep ends within two set-ups and 30 s, and leaves it as it is."""
 
     def command(
-        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None
-    ) -> list[str]:
+        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None, *,
+        kept: bool = False,
+    ) -> list[str]:  # fmt: skip
         """The command that trains.
 
         Args:
             data: folder of images; of a script that reads shards they lie beside it.
             workers: other ones; ``None``: its own.
+            kept: they live on from epoch to epoch.
         """
         launch = [sys.executable]
         if self.ranks > 1:
@@ -49,15 +56,24 @@ class Case:
         source = ["--data", str(data)]
         if self.file == "classic.py":
             source = [str(data), "--setup-s", str(self.setup_s)]
+        elif self.file == "steady.py":
+            source = [str(data), *([] if self.images is None else ["--images", str(self.images)])]
         elif self.file == "shards.py":
             source = ["--shards", str(data.parent / "shards" / "*.tar")]
         return [
             *launch, str(SCRIPTS / self.file), *source, "--workers", str(self.workers if workers is None else workers),
-            "--epochs", str(epochs), "--step-ms", str(STEP_MS), *([] if seen is None else ["--seen", str(seen)]),
+            "--epochs", str(epochs), "--step-ms", f"{self.step_ms:g}", *([] if seen is None else ["--seen", str(seen)]),
+            *(["--keep-workers"] if kept else []),
         ]  # fmt: skip
 
 
+#: A step of a U-Net on two cores takes about as long (ms).
+SLOW_STEP_MS = 3000.0
+
 CASES = (
+    Case("a script that suffices", "steady.py", 2, step_ms=120.0, suffices=True),
+    Case("a script that suffices, slow steps", "steady.py", 2, step_ms=SLOW_STEP_MS, suffices=True),
+    Case("short epochs with new workers", "steady.py", 1, images=160),
     Case("classic", "classic.py", 1),
     Case("classic, set-up of 20 s", "classic.py", 1, setup_s=20.0),
     Case("prefetcher", "prefetcher.py", 1),

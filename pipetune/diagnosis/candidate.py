@@ -127,7 +127,7 @@ def _severity(m: Measurement, target: float | None) -> str:
     """How much the accelerator waits for its input, in words, by the wait that was measured."""
     if target is not None and m.goodput is not None and m.goodput >= target:
         return "enough for the target"
-    waits = max(m.data_wait_frac, waiting_frac(m))
+    waits = min(_lost(m), max(m.data_wait_frac, waiting_frac(m)))
     return "highly input bound" if waits >= causes.HIGH_LOST else "input bound"
 
 
