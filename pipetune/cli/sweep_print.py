@@ -11,13 +11,13 @@ from pipetune.datasets.index import ImageSet
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import pixels_of
 from pipetune.report.line import Kind, texts
+from pipetune.report.notices_text import notice_lines
 from pipetune.report.script_text import script_notes, to_do
 from pipetune.report.set_up_text import mention_set_up
 from pipetune.report.sweep_text import (
     PIXELS,
     conclusion_lines,
     in_ranks,
-    notice_lines,
     ranking_table,
     signs_line,
     to_be_set,
@@ -35,9 +35,14 @@ _STYLES = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
 
 
 def print_result(
-    console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet, run_folder: Path
-) -> None:
-    """Data set, ranking, warnings, conclusion, settings and code, in this order: what matters most stands last."""
+    console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet, run_folder: Path, *,
+    verbose: bool = True,
+) -> None:  # fmt: skip
+    """Data set, ranking, warnings, conclusion, settings and code, in this order: what matters most stands last.
+
+    Args:
+        verbose: each warning of each measurement.
+    """
     width, height = images.median_size
     if images.images:
         _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
@@ -45,7 +50,7 @@ def print_result(
     if result.accelerator.source:
         _line(console, f"{result.accelerator.name}: {result.accelerator.source}")
     console.print()
-    print_summary(console, result, notes)
+    print_summary(console, result, notes, verbose=verbose)
     recommended = result.recommended
     if recommended is None or recommended.measurement is None:
         return
@@ -64,7 +69,7 @@ def print_result(
         say(console, code.rstrip(), style="cyan")
 
 
-def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = ()) -> None:
+def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = (), *, verbose: bool = True) -> None:
     """Ranking, warnings and the conclusion."""
     if any(outcome.measurement for outcome in result.ranking):
         table = ranking_table(result, console.width)
@@ -74,7 +79,7 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
         if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
             _line(console, PIXELS, style="dim")
         console.print()
-    for text in (*texts(notice_lines(result)), *notes):
+    for text in (*texts(notice_lines(result, verbose=verbose)), *notes):
         _line(console, f"! {text}", style=_STYLES[Kind.WARNING])
     if (mentioned := mention_set_up(result)) is not None:
         _line(console, mentioned, style="dim")

@@ -6,11 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from pipetune.augmentation.recipes import BASIC, DEVICE, RECIPES
-from pipetune.candidates.describe import describe, describe_outcome
-from pipetune.candidates.fit import LACKS_OPEN_FILES
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import cores_for
 from pipetune.diagnosis.causes import HEALTHY
-from pipetune.records.shortage import Shortage
 from pipetune.records.sweep import Measurement, Outcome
 from pipetune.registry import USER
 from pipetune.report.ceilings_text import ceilings_lines
@@ -20,7 +18,6 @@ from pipetune.report.line import Kind, Line
 from pipetune.report.ranks_text import hosts_text, ranks_text
 from pipetune.report.terminal.signs import clean
 from pipetune.search import meets
-from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes, format_rate, format_share
 
@@ -255,70 +252,6 @@ def signs_line(result: SweepResult) -> str:
     marks = {mark_of(result, outcome) for outcome in result.ranking if outcome.measurement}
     signs = [f"{_SIGNS[mark]} {mark}" for mark in Mark if mark in marks]
     return "   ".join([*signs, "± 95 % interval"])
-
-
-def notice_lines(result: SweepResult) -> list[Line]:
-    """What to know before the ranking is trusted: candidates that were skipped or failed, and warnings."""
-    lines = [*_skipped(result), *_failed(result), *_warnings(result), *_off_usual_speed(result)]
-    return [Line(Kind.WARNING, text) for text in lines]
-
-
-def _failed(result: SweepResult) -> list[str]:
-    return [
-        f"{describe(outcome.candidate)}: failed in phase {outcome.failure.phase} ({outcome.failure.kind}): "
-        f"{outcome.failure.message}" + (f"; {outcome.failure.hint}" if outcome.failure.hint else "")
-        for outcome in result.ranking
-        if outcome.failure
-    ]
-
-
-def _skipped(result: SweepResult) -> list[str]:
-    """Candidates that do not fit on this machine: a line per resource that is short, with the smallest candidate."""
-    lines = []
-    for shortage in result.shortages:
-        group = [(candidate, failure) for candidate, failure in result.does_not_fit if failure.kind == shortage.kind]
-        candidate, failure = min(group, key=lambda pair: pair[0].num_workers * max(1, pair[0].prefetch_depth))
-        others = f" (and {len(group) - 1} more{_most(shortage)})" if len(group) > 1 else ""
-        lines.append(f"{describe(candidate)}{others}: skipped: {failure.message}; {shortage.remedy}")
-    return lines
-
-
-def _most(shortage: Shortage) -> str:
-    """What the largest candidate needs of it; empty where they all need as much, or it is not known."""
-    if shortage.most_needed is None or shortage.most_needed == shortage.least_needed:
-        return ""
-    is_memory = shortage.kind != LACKS_OPEN_FILES
-    needed = format_bytes(shortage.most_needed) if is_memory else f"{shortage.most_needed} files"
-    return f", which need up to {needed}"
-
-
-def _warnings(result: SweepResult) -> list[str]:
-    """Each distinct warning once, with the candidates that it concerns."""
-    concerned: dict[str, list[str]] = {}
-    for outcome in _measured(result):
-        assert outcome.measurement is not None
-        for warning in outcome.measurement.warnings:
-            concerned.setdefault(warning, []).append(describe_outcome(outcome))
-    return [f"{'; '.join(names)}: {warning}" for warning, names in concerned.items()]
-
-
-def _off_usual_speed(result: SweepResult) -> list[str]:
-    """Candidates during whose measurement the machine was faster or slower than usual."""
-    measurements = [outcome.measurement for outcome in result.outcomes]
-    off = []
-    for outcome in _measured(result):
-        assert outcome.measurement is not None
-        change = off_usual_speed(outcome.measurement, measurements)
-        if abs(change) > OFF_USUAL_LIMIT:
-            off.append(f"{describe_outcome(outcome)} ({100 * change:+.0f} %)")
-    text = f"measured while the machine ran at another speed than usual in this sweep: {'; '.join(off)}"
-    return [text] if off else []
-
-
-def _measured(result: SweepResult) -> list[Outcome]:
-    """The ceiling and the ranking, without failures."""
-    found = (*([result.ceiling] if result.ceiling else []), *result.ranking)
-    return [outcome for outcome in found if outcome.measurement is not None]
 
 
 def path_lines(result: SweepResult) -> list[str]:

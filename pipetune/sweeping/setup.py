@@ -53,6 +53,8 @@ class Prepared:
     does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
     """Candidates that are skipped because this machine lacks what they need, with the reason."""
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    """Notes on what changes no answer: decoders that these images or this accelerator have no use for."""
     ranks: int = 1
     """Training processes that are measured at the same time."""
 
@@ -64,7 +66,12 @@ class Prepared:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes, and those about the images as they are now."""
+        """The notes with their details, and those about the images as they are now."""
+        return (*self.notes, *self.details, *_image_notes(self.images))
+
+    @property
+    def short_notes(self) -> tuple[str, ...]:
+        """The same without the details."""
         return (*self.notes, *_image_notes(self.images))
 
 
@@ -124,7 +131,8 @@ def prepare(
             effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
-        notes=(*chosen.remarks, *notes, *obstacle, *left_out, *about_places, *remarks(space, host, os.environ)),
+        notes=(*chosen.remarks, *notes, *obstacle, *about_places, *remarks(space, host, os.environ)),
+        details=left_out,
         ranks=ranks,
     )  # fmt: skip
 

@@ -14,9 +14,10 @@ from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
+from pipetune.report.notices_text import notice_lines
 from pipetune.report.script_text import script_notes, setting_line, to_do
 from pipetune.report.set_up_text import describe_set_up
-from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, notice_lines, path_lines, to_be_set
+from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, path_lines, to_be_set
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
 from pipetune.units import format_bytes, format_duration, format_rate, format_share
