@@ -14,7 +14,9 @@ def at_speed(outcome: Outcome, before: float, after: float) -> Outcome:
     return replace(outcome, measurement=m)
 
 
-DISTURBED = sweep_result(at_speed(CEILING, 200.0, 300.0), at_speed(DEFAULT, 200.0, 200.0), at_speed(TUNED, 200.0, 120.0))
+DISTURBED = sweep_result(
+    at_speed(CEILING, 200.0, 300.0), at_speed(DEFAULT, 200.0, 200.0), at_speed(TUNED, 200.0, 120.0)
+)
 
 
 def test_what_the_machine_did_is_one_line() -> None:
