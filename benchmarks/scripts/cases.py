@@ -33,11 +33,8 @@ class Case:
     """Package without which it is left out."""
     setup_s: float = 0.0
     ranks: int = 1
-    step_ms: float = STEP_MS
     images: int | None = None
     """Images of an epoch; ``None``: all."""
-    suffices: bool = False
-    """It suffices as it is: its sweep ends within two set-ups and 30 s, and leaves it as it is."""
 
     def command(
         self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None, *,
@@ -62,17 +59,12 @@ class Case:
             source = ["--shards", str(data.parent / "shards" / "*.tar")]
         return [
             *launch, str(SCRIPTS / self.file), *source, "--workers", str(self.workers if workers is None else workers),
-            "--epochs", str(epochs), "--step-ms", f"{self.step_ms:g}", *([] if seen is None else ["--seen", str(seen)]),
+            "--epochs", str(epochs), "--step-ms", str(STEP_MS), *([] if seen is None else ["--seen", str(seen)]),
             *(["--keep-workers"] if kept else []),
         ]  # fmt: skip
 
 
-#: A step of a U-Net on two cores takes about as long (ms).
-SLOW_STEP_MS = 3000.0
-
 CASES = (
-    Case("a script that suffices", "steady.py", 2, step_ms=120.0, suffices=True),
-    Case("a script that suffices, slow steps", "steady.py", 2, step_ms=SLOW_STEP_MS, suffices=True),
     Case("short epochs with new workers", "steady.py", 1, images=160),
     Case("classic", "classic.py", 1),
     Case("classic, set-up of 20 s", "classic.py", 1, setup_s=20.0),
@@ -84,6 +76,44 @@ CASES = (
     Case("Accelerate", "with_accelerate.py", 1, needs="accelerate"),
     Case("HF Trainer", "with_trainer.py", 1, needs="transformers"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A script of which it is shown that its sweep ends soon and right."""
+
+    name: str
+    file: str
+    options: tuple[str, ...]
+    suffices: bool = False
+    """It trains as fast as it can as it is."""
+    says: str | None = None
+    """What the only line of a sweep that cannot be holds; ``None``: it can."""
+    ranks: int = 1
+
+    def command(self) -> list[str]:
+        """The command that trains."""
+        launch = [sys.executable]
+        if self.ranks > 1:
+            launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
+        return [*launch, str(SCRIPTS / self.file), *self.options]
+
+
+#: Scripts that rely on ``len(loader)`` check in each epoch that they got as many batches, and fail where they did not.
+ENDINGS = (
+    Ending("epochs of two batches", "by_length.py", ("--batches", "2")),
+    Ending("epochs of two batches, workers that live on", "by_length.py", ("--batches", "2", "--persistent")),
+    Ending("epochs of 19 batches, accumulation, buffers by length", "by_length.py", ("--batches", "19")),
+    Ending("a single epoch of 19 batches", "by_length.py", ("--batches", "19", "--epochs", "1")),
+    Ending("a batch taken aside in each epoch", "by_length.py", ("--batches", "19", "--look")),
+    Ending("two batches in all", "by_length.py", ("--batches", "2", "--epochs", "1"), says="ended after 2 batches"),
+    Ending("two ranks on two cores", "by_length.py", ("--batches", "40", "--workers", "0"), ranks=2),
+    Ending("a script that suffices", "by_length.py",
+           ("--batches", "200", "--workers", "2", "--sample-ms", "2", "--step-ms", "120"), suffices=True),
+    Ending("a step of three seconds", "by_length.py",
+           ("--batches", "30", "--workers", "2", "--sample-ms", "100", "--step-ms", "3000"), suffices=True),
+    Ending("settings shared by a dictionary", "by_length.py", ("--batches", "40", "--shared")),
+)  # fmt: skip
 
 
 def usable_cases() -> list[Case]:

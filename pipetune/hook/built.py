@@ -127,9 +127,9 @@ class BuiltSource:
             self._shifted = False
         self.awaits_first, self.opened_ns = True, time.monotonic_ns()
 
-    def can_time_starts(self, starts: int) -> bool:
-        """Its workers start when it is made."""
-        return False
+    def time_starts(self, count: int) -> list[tuple[float, float]]:
+        """See :class:`pipetune.hook.source.Source`: its workers start when it is made."""
+        return []
 
     def close(self) -> None:
         """Nothing: the process ends."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import os
 import sys
 import time
@@ -32,8 +31,8 @@ from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.device_memory import DeviceMemory
 from pipetune.hook.epochs import Epochs
 from pipetune.hook.guards import same_batches
+from pipetune.hook.outbox import Outbox
 from pipetune.hook.source import Source
-from pipetune.measure import wire
 from pipetune.measure.phases import MIN_EPOCHS, PhaseProgress, Phases, Question, plan_phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
@@ -43,15 +42,11 @@ from pipetune.usercode.loop_clock import LoopClock
 #: So many batches are kept before they are replayed; of a slow loader so many after some time (s), and of a short epoch
 #: this share.
 KEEP, LEAST_KEPT, _KEEPING_S, _KEPT_SHARE = 8, 2, 2.0, 1 / 3
-#: Time between two messages with steps (s).
-_SEND_EVERY_S = 0.1
 #: Other ranks hear of the last step at least so many steps, and so long (s), before it.
 _AHEAD_STEPS, _AHEAD_S = 4, 0.2
 #: Loops are at most so many batches ahead of the one that is trained on.
 _SETTLED_AFTER = 10
 _OUT_OF_MEMORY = "CUDA out of memory"
-#: Workers are not started again, to see how long that takes, once it has taken so long (s).
-_STARTS_S = 1.0
 
 
 class Relay:
@@ -72,10 +67,7 @@ class Relay:
         self._phase = "waiting"
         self._phases: Phases | None = None
         self._progress = PhaseProgress()
-        self._unsent: list[StepTime] = []
-        self._label = ""
-        """Phase of the unsent steps."""
-        self._sent_ns = 0
+        self._outbox = Outbox(channel, now_ns)
         self._to_keep = 0
         """So many batches are still kept before they are replayed."""
         self._keeping_since_ns = 0
@@ -90,8 +82,6 @@ class Relay:
         self._stop_at: int | None = None
         self._starts = 0
         """How often workers are started before the measurement, to see how long that takes."""
-        self._collected = False
-        """Garbage was collected, see :meth:`_time_starts`."""
         self._memory: DeviceMemory | None = None
         """Of the device, where it is measured."""
         self._settled = False
@@ -209,7 +199,7 @@ class Relay:
         """Send what was measured until now: there may be no other epoch."""
         self._epochs.end(asked_ns, self._now_ns(), self._source.delivered)
         self._push(self._clock.drain())
-        self._send_steps()
+        self._outbox.send()
         self._channel.send(
             "epoch", within=False, epoch_starts=self._epochs.starts, apart=self._epochs.spans, batches=self._batches
         )
@@ -267,8 +257,9 @@ class Relay:
     def _start(self, prepare: Callable[[], None]) -> bool:
         """From the next batch on the steps count; whether it could be prepared."""
         request, source, ceiling = self._request, self._source, self._request["role"] == "ceiling"
-        self._progress, self._unsent, self._batches, self._stop_at = PhaseProgress(), [], 0, None
-        self._compared, self._label, self._memory, self._settled = None, "", None, False
+        self._progress, self._batches, self._stop_at = PhaseProgress(), 0, None
+        self._compared, self._memory, self._settled = None, None, False
+        self._outbox.restart()
         question = None if request["question"] is None else _question(request["question"])
         plan = plan_phases(
             int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
@@ -286,10 +277,9 @@ class Relay:
         except Exception as error:
             self._fail("open", error)
             return False
-        starts = int(request["starts"])
-        self._starts = 0 if ceiling or not source.can_time_starts(starts) else starts
+        self._starts = 0 if ceiling else int(request["starts"])
         self._phase = "measuring"
-        self._began_ns = self._sent_ns = self._now_ns()
+        self._began_ns = self._now_ns()
         self._epochs.restart(keep_length=source.stream is not None)
         self._last_end_ns, self._others_ns, self._first_end_ns = None, 0, None
         self._channel.send("phase", phase="first_batch")
@@ -297,7 +287,7 @@ class Relay:
 
     def _look_after(self, memory: DeviceMemory) -> None:
         """Between two batches: count the peak from when the loop has come to the new batches; see whether it ended."""
-        if not self._settled and (self._batches >= _SETTLED_AFTER or self._label == "timed"):
+        if not self._settled and (self._batches >= _SETTLED_AFTER or self._outbox.phase == "timed"):
             self._settled = True
             memory.settle()
         elif self._settled and memory.ended():
@@ -314,7 +304,7 @@ class Relay:
             first, starts = self._source.awaits_first, list[tuple[float, float]]()
             try:
                 if self._phase == "measuring" and self._batches == 0:
-                    starts = self._time_starts()
+                    starts = self._source.time_starts(self._starts)
                 batch = self._source.next()
                 self._compare_workers(batch, first=first)
             except StopIteration:
@@ -333,20 +323,6 @@ class Relay:
                     times = (times[0], median(wait for wait, _ in starts))
                 self._channel.send("first_batch", open_s=times[0], time_to_first_batch_s=times[1], starts=starts)
             return batch
-
-    def _time_starts(self) -> list[tuple[float, float]]:
-        """How long workers take to start and to end, each time (s)."""
-        found: list[tuple[float, float]] = []
-        until_ns = self._now_ns() + _STARTS_S * 1e9
-        source = self._source
-        if self._starts and not self._collected:
-            # As ``pipetune run`` does before the first workers (pipetune.hook.tuned): a worker that inherits a full
-            # collection which is due takes 0.2 s longer with each epoch, and when one is due is chance.
-            gc.collect()
-            self._collected = True
-        while isinstance(source, Source) and len(found) < self._starts and self._now_ns() < until_ns:
-            found.append(source.time_start())
-        return found
 
     def _compare_workers(self, batch: Any, *, first: bool) -> None:
         """Refuse workers of an iterable data set that all yield the same samples.
@@ -380,17 +356,11 @@ class Relay:
             self._last_end_ns = step.t_end_ns
             self._first_end_ns = self._first_end_ns or step.t_end_ns
             label = phases.push(now := self._epochs.without_gaps(step))
-            if label != self._label:
-                self._send_steps()
-                self._label = label
-                self._channel.send("phase", phase=label)
-            self._unsent.append(now)
+            self._outbox.add(now, label)
             if phases.complete:
-                self._send_steps()
+                self._outbox.send()
                 self._finish()
                 return
-            if self._now_ns() - self._sent_ns > _SEND_EVERY_S * 1e9:
-                self._send_steps()
 
     def _finish(self) -> None:
         ahead = 0
@@ -410,11 +380,6 @@ class Relay:
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.found()),
         )  # fmt: skip
-
-    def _send_steps(self) -> None:
-        if self._unsent:
-            self._channel.send("steps", phase=self._label, rows=wire.steps_to_rows(self._unsent))
-        self._unsent, self._sent_ns = [], self._now_ns()
 
     def _fail(self, phase: str, error: Exception) -> None:
         self._phase, self._phases = "waiting", None

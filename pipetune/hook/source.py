@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import time
 from collections import deque
@@ -17,6 +18,9 @@ from pipetune.hook.kept import KeptBatches
 from pipetune.hook.seams import GetIterator
 from pipetune.hook.stream import IndexStream
 from pipetune.usercode import loader_view as view
+
+#: Workers are not started again, to see how long that takes, once it has taken so long (s).
+_STARTS_S = 1.0
 
 
 class Source:
@@ -50,6 +54,8 @@ class Source:
         """When the epoch ended: what the data set changes within an epoch is its own affair."""
         self._ended = False
         self._replaying = False
+        self._collected = False
+        """Garbage was collected, see :meth:`time_starts`."""
         self._length: tuple[int | None] | None = None
         self._opened = loader
         """What the iterator was made of: the loader, or a view of it."""
@@ -171,11 +177,26 @@ class Source:
         self.open_s = (time.monotonic_ns() - self.opened_ns) / 1e9
         self.awaits_first = True
 
-    def can_time_starts(self, starts: int) -> bool:
-        """Whether so many starts of the workers leave most of this epoch's batches to be measured."""
+    def time_starts(self, count: int) -> list[tuple[float, float]]:
+        """How long the workers take to start and to end, each time (s); as often as leaves most of this epoch's batches
+        to be measured, and takes no longer than :data:`_STARTS_S`.
+
+        Args:
+            count: how often at most.
+        """
         workers = int(self.settings.get("num_workers", self.loader.num_workers))
-        length = self.length
-        return self.stream is not None and length is not None and 2 * starts * workers <= length - self.delivered
+        if not count or self.stream is None or 2 * count * workers > (self.length or 0) - self.delivered:
+            return []
+        if not self._collected:
+            # As ``pipetune run`` does before the first workers (pipetune.hook.tuned): a worker that inherits a full
+            # collection which is due takes 0.2 s longer with each epoch, and when one is due is chance.
+            gc.collect()
+            self._collected = True
+        found: list[tuple[float, float]] = []
+        until_s = time.monotonic() + _STARTS_S
+        while len(found) < count and time.monotonic() < until_s:
+            found.append(self.time_start())
+        return found
 
     def time_start(self) -> tuple[float, float]:
         """Start the workers anew for a batch each, and end them, as an epoch does.

@@ -1,6 +1,7 @@
 """A loop that relies on ``len(loader)``: it indexes buffers, accumulates, finishes and schedules by it, and counts."""
 
 import argparse
+import os
 import time
 
 import torch
@@ -30,20 +31,35 @@ def main():
     parser.add_argument("--sample-ms", default=2.0, type=float)
     parser.add_argument("--step-ms", default=10.0, type=float)
     parser.add_argument("--persistent", action="store_true")
+    parser.add_argument("--shared", action="store_true", help="both loaders get their settings from a dictionary")
     parser.add_argument("--look", action="store_true", help="take one more batch of the same loader in each epoch")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    loader = DataLoader(
-        Slow(8 * args.batches, args.sample_ms), batch_size=8, shuffle=True, num_workers=args.workers,
-        persistent_workers=args.persistent,
-    )  # fmt: skip
-    evaluation = DataLoader(Slow(32, args.sample_ms), batch_size=8, num_workers=0)
+    distributed = "RANK" in os.environ
+    if distributed:
+        torch.distributed.init_process_group("gloo")
+    data = Slow(8 * args.batches, args.sample_ms)
+    sampler = torch.utils.data.DistributedSampler(data) if distributed else None
+    kwargs = {"batch_size": 8, "num_workers": args.workers}
+    if args.shared:
+        loader = DataLoader(data, shuffle=True, **kwargs)
+        evaluation = DataLoader(Slow(32, args.sample_ms), shuffle=False, **kwargs)
+    else:
+        loader = DataLoader(
+            data, batch_size=8, shuffle=sampler is None, sampler=sampler, num_workers=args.workers,
+            persistent_workers=args.persistent,
+        )  # fmt: skip
+        evaluation = DataLoader(Slow(32, args.sample_ms), batch_size=8, num_workers=0)
     model = torch.nn.Linear(8, 2)
+    if distributed:
+        model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
     steps_an_epoch = -(-len(loader) // args.accumulate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=args.epochs * steps_an_epoch)
     rest = len(loader) % args.accumulate or args.accumulate
     for epoch in range(args.epochs):
+        if distributed:
+            sampler.set_epoch(epoch)
         losses, finished = torch.zeros(len(loader)), 0
         for number, (inputs, labels) in enumerate(loader):
             last = number >= len(loader) - rest

@@ -41,9 +41,7 @@ def test_a_short_epoch_is_longer_by_the_start_of_its_workers() -> None:
 
 def test_of_whole_epochs_the_rate_is_left_and_their_start_is_stated_apart() -> None:
     """Epochs of 1,024 samples in 1.1 s, 0.1 s of which the loop waits for workers that start."""
-    whole = measurement(
-        samples_per_s=1024 / 1.1, data_wait_frac=0.1 / 1.1, timed_s=4.4, steps=4 * 32, samples=4 * 1024
-    )
+    whole = measurement(samples_per_s=1024 / 1.1, data_wait_frac=0.1 / 1.1, timed_s=4.4, steps=4 * 32, samples=4 * 1024)
     found = with_epoch_start(whole, loader(), candidate(2), [(0.09, 0.01)] * 4, whole=True)
     assert (found.samples_per_s, found.ci95, found.goodput) == (whole.samples_per_s, whole.ci95, whole.goodput)
     assert found.epoch_start_s == pytest.approx(0.1)

@@ -60,9 +60,7 @@ def test_the_interval_is_that_of_the_epochs_scatter() -> None:
     other = join_starts([epoch(), epoch(first_ms=200.0)], "baseline", 19)
     assert same is not None
     assert other is not None
-    narrow, wide = (
-        summarise(one, accelerator_kind="cpu", ceiling=None, run_noise=0.01) for one in (same, other)
-    )
+    narrow, wide = (summarise(one, accelerator_kind="cpu", ceiling=None, run_noise=0.01) for one in (same, other))
     assert wide.ci95[1] / wide.samples_per_s > 1.2 > 1.05 > narrow.ci95[1] / narrow.samples_per_s
 
 
