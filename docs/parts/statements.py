@@ -227,13 +227,6 @@ def no_gain(result: Stored) -> str:
     return f"{kept} of {len(scripts)} scripts were left as they are" + broken_text(result)
 
 
-def stated_gain(result: Stored) -> str:
-    return (
-        f"{result['inside']} of {result['pairs']} runs as it is and tuned, in turn, differ by what was stated, within "
-        "its interval" + broken_text(result)
-    )
-
-
 def search_stability(result: Stored) -> str:
     killed = [one for one in result["searches"] if one["kind"] == "killed"]
     disturbed = [one for one in result["searches"] if one["kind"] == "disturbed"]

@@ -3,8 +3,9 @@
 The steps, a file each: ``probes`` measures one worker of each backend and tunes the settings on the fastest;
 ``next_step`` finds each backend's smallest sufficient worker count; ``refine`` tries what is near the best candidate;
 ``blocks`` measures what is undecided side by side. ``pooled`` combines all outcomes so far, ``costs`` is what a
-candidate costs, ``choice`` the recommendation with its ``ties`` and ``uncertainties``, ``left_out`` why the others were
-not measured. There is no state: the same outcomes lead to the same proposal, so an interrupted sweep can be resumed.
+candidate costs, ``choice`` the best candidate with its ``ties`` and ``uncertainties``, ``proof`` whether it is proven
+to be worth an edit, ``recommend`` what is recommended then, ``left_out`` why the others were not measured. There is no
+state: the same outcomes lead to the same proposal, so an interrupted sweep can be resumed.
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the rate grows with workers up to a knee,
 and a model that needs a dozen points to begin with has measured half the grid by then.
