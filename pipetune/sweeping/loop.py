@@ -110,10 +110,15 @@ def sweep(
             check_device(bench.candidates)
             yield from bench.repeat_refuted_ceiling()
             has_started = has_own_start(plan, proposal, bench.candidates) or not bench.candidates[-1].forked
-            if plan.in_script and has_started:
-                break  # too dear to be repeated
+            if plan.in_script and (has_started or _is_clear(plan, bench.candidates[-1])):
+                break  # too dear to be repeated, or at another speed of the machine the answer would be the same
             if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break
+
+
+def _is_clear(plan: Plan, outcome: Outcome) -> bool:
+    m = outcome.measurement
+    return m is not None and search.is_clearly_sufficient(m, plan.goal, plan.space)
 
 
 class _Bench:
