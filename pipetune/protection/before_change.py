@@ -12,7 +12,9 @@ import stat
 
 from pipetune.protection.keeper import Keeper
 
-_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
+#: Flags of an ``open`` that may make or change a file.
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_RENAME_NOREPLACE = 1
 
 
 def before_open(keeper: Keeper, path: str, flags: int) -> None:
