@@ -119,7 +119,9 @@ class Judge:
         """Keep what a call is about to change; returns 0, or the error with which it has to fail."""
         try:
             index = self._first_path.get(number)
-            if index is not None and read_memory(call.thread, call.arguments[index], _PEEK_BYTES).startswith(_SHORT_CUTS):
+            if index is not None and read_memory(call.thread, call.arguments[index], _PEEK_BYTES).startswith(
+                _SHORT_CUTS
+            ):
                 return 0
             require_same_view(call.thread)
             self._handlers[number](self._keeper, call)
@@ -155,7 +157,9 @@ def _on_openat2(keeper: Keeper, call: Call) -> None:
         _on_open(keeper, call, 1, 0, flags)
 
 
-def _on_rename(keeper: Keeper, call: Call, old: tuple[int, int | None], new: tuple[int, int | None], flags: int) -> None:
+def _on_rename(
+    keeper: Keeper, call: Call, old: tuple[int, int | None], new: tuple[int, int | None], flags: int
+) -> None:
     source, target = call.path(*old), call.path(*new)
     if source is not None and target is not None:
         before_change.before_rename(keeper, source, target, flags)

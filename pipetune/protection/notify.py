@@ -1,4 +1,4 @@
-"""Protection by questions: the kernel asks pipetune before a process of the script changes a file, and pipetune keeps it.
+"""Protection by questions: the kernel asks before a process of the script changes a file, and pipetune keeps the file.
 
 For systems without user namespaces. pipetune itself answers, because it is an ancestor of every process of the script:
 others may not read their memory everywhere. When pipetune dies, calls that change files fail from then on (``ENOSYS``),
@@ -153,7 +153,9 @@ class Supervision:
     def _refuse(self, path: str, error: OSError) -> None:
         if len(self._notes) < MAX_NOTES:
             reason = error.strerror or str(error)
-            self._notes[f"the script was not allowed to write to {path}, because it cannot be copied first: {reason}"] = None
+            self._notes[
+                f"the script was not allowed to write to {path}, because it cannot be copied first: {reason}"
+            ] = None
 
     def _serve(self) -> None:
         listeners: set[int] = set()

@@ -43,7 +43,9 @@ _NUMBERS = MappingProxyType(
 )  # fmt: skip
 #: Calls that would change files without being asked about; programs do without them: io_uring_setup(2), and
 #: open_by_handle_at(2), which only root may use.
-_REFUSED = MappingProxyType({"x86_64": {425: errno.ENOSYS, 304: errno.EPERM}, "aarch64": {425: errno.ENOSYS, 265: errno.EPERM}})
+_REFUSED = MappingProxyType(
+    {"x86_64": {425: errno.ENOSYS, 304: errno.EPERM}, "aarch64": {425: errno.ENOSYS, 265: errno.EPERM}}
+)
 _FLAGS_ARGUMENT = MappingProxyType({"open": 1, "openat": 2})
 
 

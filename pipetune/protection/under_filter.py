@@ -1,7 +1,7 @@
 """Puts itself under the filter, hands the listener to pipetune, and becomes the script's command.
 
 Run as a program, with pipetune's Python: ``python -P -E -S under_filter.py FOLDER COMMAND …``; standard library only.
-``FOLDER`` has pipetune's socket. The exit code is 125 where the filter cannot be had; a line on standard error says why.
+``FOLDER`` has pipetune's socket. The exit code is 125 where there can be no filter; a line on standard error says why.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,9 @@ def make_tree(root: Path) -> None:
 
 
 def describe_tree(root: Path, names: list[str] | None = None) -> dict[str, Any]:
-    """Content, mode and time of change of each path; which names share an inode."""
+    """Content, mode and time of change of each path; the target of a link."""
     described: dict[str, Any] = {}
     paths = sorted(root.rglob("*")) if names is None else [root / name for name in names]
-    inodes: dict[int, list[str]] = {}
     for path in paths:
         name = str(path.relative_to(root))
         state = os.lstat(path)
@@ -42,7 +40,6 @@ def describe_tree(root: Path, names: list[str] | None = None) -> dict[str, Any]:
             described[name] = ("link", os.readlink(path))
         else:
             described[name] = ("file", path.read_bytes(), state.st_mode, state.st_mtime_ns)
-            inodes.setdefault(state.st_ino, []).append(name)
     return described
 
 
@@ -142,26 +139,27 @@ def change_at_random(root: Path, calls: Any, seed: int, count: int = 25) -> list
         path, other = rng.choice(paths), rng.choice(paths)
         new = os.path.join(rng.choice([os.path.dirname(path), str(root)]), f"new{rng.randrange(4)}")
         data = f"script {number} ".encode() * rng.randrange(1, 9)
-        choices: list[tuple[str, Callable[[], object]]] = [
-            (f"write {path}", lambda: calls.write(path, data, 0)),
-            (f"append {path}", lambda: calls.write(path, data, os.O_APPEND | os.O_CREAT)),
-            (f"truncating {path}", lambda: calls.write(path, data, os.O_TRUNC | os.O_CREAT)),
-            (f"new {new}", lambda: calls.write(new, data, os.O_CREAT)),
-            (f"rename {path} {other}", lambda: calls.rename(path, other)),
-            (f"rename {path} {new}", lambda: calls.rename(path, new)),
-            (f"remove {path}", lambda: calls.remove(path)),
-            (f"rmdir {path}", lambda: calls.rmdir(path)),
-            (f"rmtree {path}", lambda: calls.rmtree(path)),
-            (f"link {path} {new}", lambda: calls.link(path, new)),
-            (f"symlink {new}", lambda: calls.symlink(os.path.basename(other), new)),
-            (f"mkdir {new}", lambda: calls.mkdir(new)),
-            (f"chmod {path}", lambda: calls.chmod(path, 0o755 if os.path.isdir(path) else 0o640)),
-            (f"utime {path}", lambda: calls.utime(path, 12345)),
-            (f"truncate {path}", lambda: calls.truncate(path, 3)),
+        choices: list[tuple[Any, ...]] = [
+            (calls.write, path, data, 0),
+            (calls.write, path, data, os.O_APPEND | os.O_CREAT),
+            (calls.write, path, data, os.O_TRUNC | os.O_CREAT),
+            (calls.write, new, data, os.O_CREAT),
+            (calls.rename, path, other),
+            (calls.rename, path, new),
+            (calls.remove, path),
+            (calls.rmdir, path),
+            (calls.rmtree, path),
+            (calls.link, path, new),
+            (calls.symlink, os.path.basename(other), new),
+            (calls.mkdir, new),
+            (calls.chmod, path, 0o755 if os.path.isdir(path) else 0o640),
+            (calls.utime, path, 12345),
+            (calls.truncate, path, 3),
         ]
-        words, call = rng.choice(choices)
+        call, *arguments = rng.choice(choices)
+        words = f"{call.__name__} {arguments}"
         try:
-            call()
+            call(*arguments)
         except OSError as error:
             words += f" -> {error.strerror}"
         done.append(words.replace(f"{root}/", ""))
