@@ -123,7 +123,7 @@ class Guard:
         created, lost = self._compare()
         if created:
             self._folder.remember_written(WrittenFiles(mechanism=MECHANISM, created=created))
-        notes = ()
+        notes: tuple[str, ...] = ()
         if lost:
             named = ", ".join(lost[:_MAX_NAMED]) + (
                 f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""

@@ -8,8 +8,8 @@ Sample line::
 ``kind`` is ``changed`` or ``removed`` (the path existed, and ``copy`` names what stands for it in ``copies/``),
 ``attributes`` (only its mode, owner or times are about to change; there is no copy) or ``created`` (it did not exist).
 What stands in ``copies/`` is a copy, a hard link, or the file itself (where a new version takes its place). A folder
-has none: what was in it has lines of its own. A line is written, in one ``write``, after its copy is whole and before the
-change happens. Standard library only: processes of the script write it, too.
+has none: what was in it has lines of its own. A line is written, in one ``write``, after its copy is whole and before
+the change happens. Standard library only: processes of the script write it, too.
 """
 
 from __future__ import annotations

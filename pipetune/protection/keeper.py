@@ -190,8 +190,14 @@ class Keeper:
         first = self._table.first_attributes(path, state)
         if first is None:
             return entry
-        times = {"mtime_ns": first.mtime_ns, "atime_ns": first.atime_ns}
-        return replace(entry, mode=first.mode, uid=first.uid, gid=first.gid, **times)
+        return replace(
+            entry,
+            mode=first.mode,
+            uid=first.uid,
+            gid=first.gid,
+            mtime_ns=first.mtime_ns,
+            atime_ns=first.atime_ns,
+        )
 
     def _next_name(self) -> str:
         number = self._table.count
