@@ -12,7 +12,8 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.protection.contract import Protection, Request, Settled, Unavailable
 from pipetune.protection.guard import open_guard, settle_guard
 from pipetune.protection.notify import open_supervised, settle_supervised
-from pipetune.protection.overlay import open_overlay, settle_overlay
+from pipetune.protection.overlay import open_overlay
+from pipetune.protection.settle_overlay import settle_overlay
 from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
 from pipetune.records.written import GUARD, OVERLAY, SUPERVISED, WrittenFiles
 
