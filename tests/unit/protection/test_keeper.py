@@ -51,7 +51,7 @@ def test_putting_back_may_be_killed_at_any_point(
 ) -> None:
     before = describe_tree(root)
     change_at_random(root, calls, seed, 40)
-    allowed = 0
+    allowed = steps = 0
 
     def counted(original: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: object, **named: object) -> None:
@@ -66,8 +66,8 @@ def test_putting_back_may_be_killed_at_any_point(
     with monkeypatch.context() as patch:
         for name in ("rename", "unlink", "link", "makedirs", "chmod"):
             patch.setattr(os, name, counted(getattr(os, name)))
-        for allowed in range(0, 40, 3):
-            steps = 0
+        for limit in range(0, 40, 3):
+            allowed, steps = limit, 0
             try:
                 put_back.put_back(folder)
             except KeyboardInterrupt:
