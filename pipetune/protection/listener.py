@@ -1,7 +1,8 @@
 """Answers the calls that the filter asks about: a file is kept before it changes, then the call goes on as it is.
 
 One call after the other, in one thread of pipetune: the first version of a file is what the first call finds. A reading
-``open`` never gets here.
+``open`` never gets here. Until a call is received, a signal may interrupt it: the kernel makes it again, unless the
+script has asked for ``EINTR`` (a handler without ``SA_RESTART``).
 """
 
 from __future__ import annotations
