@@ -28,13 +28,12 @@ from pipetune.protection.process_paths import (
 )
 from pipetune.protection.seccomp_filter import call_names
 
-#: ``SECCOMP_IOCTL_NOTIF_RECV``, ``…_SEND`` and ``…_ID_VALID`` of linux/seccomp.h.
-_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+#: ``SECCOMP_IOCTL_NOTIF_RECV`` and ``…_SEND`` of linux/seccomp.h.
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 #: ``struct seccomp_notif``: id, thread, flags; then ``seccomp_data``: number, architecture, instruction, 6 arguments.
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
-_ID = struct.Struct("=Q")
 _AT_SYMLINK_NOFOLLOW, _AT_REMOVEDIR, _AT_SYMLINK_FOLLOW, _AT_EMPTY_PATH = 0x100, 0x200, 0x400, 0x1000
 _AT_FDCWD = -100
 #: Beginnings of paths as a call has them whose files are no files of the user's: shared memory, at each batch.
@@ -90,17 +89,8 @@ def answer(listener: int, identity: int, error: int) -> None:
     try:
         fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, -error, flags))
     except OSError as refusal:
-        if refusal.errno != errno.ENOENT:  # the thread was killed meanwhile
+        if refusal.errno != errno.ENOENT:  # the call does not wait any more: its thread was killed
             raise
-
-
-def is_waiting(listener: int, identity: int) -> bool:
-    """Whether a call still waits: else its thread's number may be another's by now."""
-    try:
-        fcntl.ioctl(listener, _IS_VALID, _ID.pack(identity))
-    except OSError:
-        return False
-    return True
 
 
 class Judge:

@@ -8,6 +8,7 @@ and the supervisor of the start ends the script.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ from typing import Any
 from pipetune.protection.contract import Request, Settled, Unavailable
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import settle_kept
-from pipetune.protection.listener import Judge, answer, is_waiting, receive
+from pipetune.protection.listener import Judge, answer, receive
 from pipetune.protection.seccomp_filter import is_known_machine
 from pipetune.protection.state import COPIES, ProtectionFolder
 from pipetune.protection.under_filter import SOCKET
@@ -203,13 +204,12 @@ class Supervision:
                 return True
             identity, number, call = received
             error = self._judge.decide(number, call)
-            if is_waiting(listener, identity):
-                self.asked += 1
-                answer(listener, identity, error)
+            self.asked += 1
+            answer(listener, identity, error)
         except OSError:
             return False
         except Exception as unexpected:  # a call that nobody answers would wait for ever
             self._refuse("a file", OSError(0, f"{type(unexpected).__name__}: {unexpected}"))
             with contextlib.suppress(OSError):
-                answer(listener, identity, 13)
+                answer(listener, identity, errno.EACCES)
         return True
