@@ -21,7 +21,7 @@ from pipetune.protection.contract import Request, Settled
 from pipetune.protection.journal import read_entries
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import settle_kept
-from pipetune.protection.state import COPIES, JOURNAL, KEEP, ProtectionFolder
+from pipetune.protection.state import JOURNAL, KEEP, ProtectionFolder
 from pipetune.records.written import GUARD as MECHANISM
 from pipetune.records.written import WrittenFiles
 
@@ -108,6 +108,7 @@ class Guard:
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command as it is: Python's ``sitecustomize`` guards it."""
+        self._is_complete = False
         return list(command)
 
     def variables(self) -> dict[str, str]:
@@ -131,8 +132,7 @@ class Guard:
             notes = (f"files were changed by something other than Python, and there is no copy of them: {named}",)
         written, self._is_complete = settle_kept(self._folder, MECHANISM, notes)
         if self._is_complete:
-            os.makedirs(self._folder.path / COPIES, mode=0o700, exist_ok=True)
-            self.copy_files()
+            self._seen = self._look()
         return written
 
     def _compare(self) -> tuple[tuple[str, ...], list[str]]:

@@ -115,9 +115,11 @@ class Supervision:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             raise Unavailable(said[-1] if said else "the kernel did not ask before a file was written")
         trial.unlink()
+        self._is_complete = True
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command that puts itself under the filter and becomes another one."""
+        self._is_complete = False
         return [sys.executable, "-P", "-E", "-S", "-B", _PROGRAM, str(self._folder.path), *command]
 
     def variables(self) -> dict[str, str]:

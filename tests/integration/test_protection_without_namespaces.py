@@ -215,6 +215,23 @@ def test_all_starts_see_what_an_earlier_one_wrote(protection: Supervision | Guar
     assert (job / "two").read_text() == "content of two\n" * 2
 
 
+def test_copies_stay_where_they_could_not_be_put_back(
+    protection: Supervision | Guard, start: Start, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(sys.executable, "-c", "open('two', 'w').write('new')")
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipetune.protection.kept_files.list_kept", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            protection.collect()
+    protection.close()
+    assert settle_protection(tmp_path / "run") is not None
+    assert (job / "two").read_text() == "content of two\n" * 2
+
+
 def test_what_it_ends_with_stays(protection: Supervision | Guard, start: Start) -> None:
     assert start("sh", "-c", "exit 7").returncode == 7
     assert start("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
