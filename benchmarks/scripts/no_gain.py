@@ -100,7 +100,11 @@ EDITS_HARM = (
         arguments="num_workers=1, persistent_workers=True",
     ),
     Script(
-        name="workers that start for long, short epochs", start="time.sleep(0.4)", samples=160, step="time.sleep(0.02)"
+        name="workers that start for long, short epochs",
+        start="time.sleep(0.4)",
+        arguments="num_workers=0, worker_init_fn=start_worker",
+        samples=160,
+        step="time.sleep(0.02)",
     ),
     Script(name="two ranks compute on two cores, large samples", step=_COMPUTE, ranks=2, size=16384, samples=320),
 )
