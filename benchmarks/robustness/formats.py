@@ -47,6 +47,7 @@ def main(options: Namespace) -> bench.Result:
     for one in CASES:
         with tempfile.TemporaryDirectory(prefix="pipetune-formats-") as scratch:
             verdict, text = judge(one, Path(scratch))
+            text = text.replace(scratch, "DIR")
         rows.append([one.format, one.name, verdict, text])
         if verdict not in (EQUAL, TOLD):
             failures.append(f"{one.format}: {one.name}: {verdict}: {text}")
