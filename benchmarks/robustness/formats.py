@@ -104,7 +104,11 @@ def judge(one: Any, folder: Path) -> tuple[str, str]:
         return EQUAL, said
     if theirs is None and not one.words:
         return "nothing to compare with", said
-    return (TOLD, said) if one.words or _is_only_renamed(theirs, pairs) else (SILENT, f"{said}; {theirs} {pairs}")
+    return (
+        (TOLD, said)
+        if one.words or (one.is_labelled and _is_only_renamed(theirs, pairs))
+        else (SILENT, f"{said}; {theirs} {pairs}")
+    )
 
 
 def _is_only_renamed(theirs: Pairs | None, ours: Pairs) -> bool:
