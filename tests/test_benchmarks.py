@@ -279,7 +279,7 @@ def ends_soon(pid: int) -> bool:
 def test_choose() -> None:
     assert runner.choose(None) == (list(BENCHMARKS), "")
     chosen, problem = runner.choose(["startup", "robustness/"])
-    assert ([benchmark.name for benchmark in chosen], problem) == (["startup", "fuzz", "leaks", "resume"], "")
+    assert ([benchmark.name for benchmark in chosen], problem) == (["startup", "formats", "fuzz", "leaks", "resume"], "")
     assert [benchmark.name for benchmark in runner.choose(["loaders"])[0]] == ["loaders"]
     assert runner.choose(["startip"]) == ([], "no benchmark or folder 'startip'; did you mean startup?")
 
