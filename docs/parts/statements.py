@@ -104,6 +104,15 @@ def leaks(result: Stored) -> str:
     return f"{candidates} candidates, {result['processes_seen']} processes: {missed}"
 
 
+def formats(result: Stored) -> str:
+    failed = len(result["failures"])
+    library = "streaming's own" if result["streaming"] else "handwritten"
+    return (
+        f"{result['cases']} shards and folders of them ({library} MDS shards): {result['equal']} equal, "
+        f"{result['told']} told, {f'missed: {failed} others' if failed else 'no silent difference'}"
+    )
+
+
 def fuzz(result: Stored) -> str:
     found = len(result["findings"])
     return (
@@ -209,6 +218,22 @@ def search_regret(result: Stored) -> str:
 def broken_text(result: Stored) -> str:
     """What of the promise did not hold."""
     return f". Missed: {'; '.join(result['broken'])}" if result.get("broken") else ""
+
+
+def edits(result: Stored) -> str:
+    useless = [row["edits"] for row in result["rows"] if "nothing helps" in row["what"] or "edits harm" in row["what"]]
+    clear = [row["edits"] for row in result["rows"] if "1.3 times" in row["what"] and row["noise"] <= 0.05]
+    return (
+        f"in sweeps on paper an edit that gains nothing or harms is recommended in at most {percent(max(useless), 1)}, "
+        f"and one that gains 1.3 times in at least {percent(min(clear), 1)} where repeats scatter by up to 5 %"
+        + broken_text(result)
+    )
+
+
+def no_gain(result: Stored) -> str:
+    scripts = result["scripts"].values()
+    kept = sum(not one["wrong"] for one in scripts)
+    return f"{kept} of {len(scripts)} scripts were left as they are" + broken_text(result)
 
 
 def search_stability(result: Stored) -> str:

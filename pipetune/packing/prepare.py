@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pipetune.datasets.folder import throttle
 from pipetune.datasets.folder_walk import Progress
-from pipetune.datasets.shards import find_shards, scan_shards
+from pipetune.datasets.shard_names import find_shards
+from pipetune.datasets.shards import scan_shards
 from pipetune.datasets.synthetic_cache import ensure_made, folder_of
 from pipetune.datasets.synthetic_uri import SCHEME, parse_uri
 from pipetune.errors import UsageError
@@ -236,10 +237,11 @@ def _mark(options: PackOptions, sources: Sources, one: Split) -> str:
     """Of all that decides what is in the pack."""
 
     def parts() -> Iterator[object]:
-        yield from (1, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
+        # The second version: labels of shards mean something else in some of them.
+        yield from (2, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
         yield from sources.classes
         for number in one.order:
             place = sources.where(number)
-            yield sources.name(number), place.size, place.mtime_ns
+            yield sources.name(number), sources.label(number), place.size, place.mtime_ns
 
     return mark_of(parts())

@@ -19,6 +19,7 @@ def summary_of(images: ImageSet, fingerprint: str) -> DatasetSummary:
         "classes": len(images.classes), "shards": len(images.files) if images.in_shards else 0,
         "skipped": images.skipped_count,
         "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
+        "audit": images.audit,
         "mean_bytes": images.mean_bytes, "median_width_px": width_px, "median_height_px": height_px,
         "fingerprint": fingerprint,
     }  # fmt: skip

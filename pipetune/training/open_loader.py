@@ -14,6 +14,7 @@ from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS, augments
 from pipetune.candidates.space import canonical
+from pipetune.datasets.image_notes import count_noun, list_label_notes
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
@@ -172,7 +173,7 @@ def open_loader(
     assert images is not None
     assert augment is not None
     rank, world_size = place_of(rank, world_size)
-    _warn_of_skipped(images)
+    _warn_of_data(images)
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
@@ -289,12 +290,15 @@ def _may_be_loaded_by(loader: str, backend: Backend) -> bool:
     return any(one.name == loader for one in loaders_of(backend))
 
 
-def _warn_of_skipped(images: ImageSet) -> None:
-    """Training data are never left out in silence."""
+def _warn_of_data(images: ImageSet) -> None:
+    """Warn of what is left out, and of labels: training data are never left out in silence."""
     if images.skipped_count:
         named = "; ".join(f"{path!r}: {reason}" for path, reason in images.skipped[:_MOST_NAMED])
         more = f"; and {images.skipped_count - _MOST_NAMED} more" if images.skipped_count > _MOST_NAMED else ""
-        warnings.warn(f"pipetune leaves out {images.skipped_count} files: {named}{more}", stacklevel=3)
+        files = count_noun(images.skipped_count, "file", "files")
+        warnings.warn(f"pipetune leaves out {files}: {named}{more}", stacklevel=3)
+    for note in () if images.audit is None else list_label_notes(images.audit):
+        warnings.warn(note, stacklevel=3)
 
 
 def _check_room(candidate: Candidate, image_size: int) -> None:
