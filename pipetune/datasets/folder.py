@@ -195,6 +195,7 @@ def _take_images(
                 width=header.width,
                 height=header.height,
                 orientation=header.orientation,
+                exif_disputed=header.exif_disputed,
                 format=header.format,
                 progressive=header.progressive,
             )

@@ -56,6 +56,8 @@ class ImageFile:
     """The tar file that it lies in, absolute; ``path`` is a name then: the tar file's path and the member's."""
     start: int = 0
     """Where in the shard its bytes begin."""
+    exif_disputed: bool = False
+    """Libraries read different orientations in it, so a decoder has to be told :attr:`orientation`."""
 
     @property
     def file(self) -> str:
@@ -183,7 +185,10 @@ def read_index(path: str) -> ImageSet:
 
 def pack_index(image_set: ImageSet) -> dict[str, Any]:
     """What :func:`write_index` writes, as JSON can hold it."""
-    columns = [name for name in _IMAGE_FIELDS if image_set.in_shards or name not in _SHARD_FIELDS]
+    absent = () if image_set.in_shards else _SHARD_FIELDS
+    if not any(image.exif_disputed for image in image_set.images):
+        absent = (*absent, "exif_disputed")
+    columns = [name for name in _IMAGE_FIELDS if name not in absent]
     rows = [[getattr(image, name) for name in columns] for image in image_set.images]
     paths = [columns.index(name) for name in _PATH_FIELDS if name in columns]
     for row in rows:
@@ -233,7 +238,7 @@ def _check(found: ImageSet) -> None:
         names = isinstance(image.path, str) and isinstance(image.format, str)
         if not names or not all(type(number) is int for number in numbers):
             raise ValueError(f"{image.path!r} has a value of another type")
-        if image.progressive is not None and not isinstance(image.progressive, bool):
+        if not isinstance(image.progressive, bool | None) or not isinstance(image.exif_disputed, bool):
             raise ValueError(f"{image.path!r} has a value of another type")
         for path in (image.path, image.shard):
             if path is not None and (not path or b"\0" in os.fsencode(path)):

@@ -1,0 +1,79 @@
+"""Every decoder makes the same pixels of every odd file, and reads the orientation that the index has."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the backends produce torch tensors")
+Image = pytest.importorskip("PIL.Image", reason="the reference decodes with Pillow")
+
+from pipetune.datasets.index import ImageSet  # noqa: E402
+from pipetune.datasets.upright import TURNS  # noqa: E402
+from pipetune.loaders.open_loader import open_loader  # noqa: E402
+from pipetune.loaders.order import EndlessOrder  # noqa: E402
+from pipetune.registry import BACKENDS, min_workers  # noqa: E402
+from tests.contract.test_backends import ALL, require  # noqa: E402
+from tests.odd_images import Odd, all_odd_images  # noqa: E402
+from tests.photo_set import candidate, scan, workload  # noqa: E402
+
+ODD = all_odd_images()
+_SIZE = 48
+#: Mean absolute difference in grey levels: resizing without antialiasing and rounding of 16 bits are within it, and
+#: another orientation, a clipped or an inverted image is far beyond.
+_NEAR = 6.0
+
+
+@pytest.fixture(scope="module", params=ALL)
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    require(request, name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def odd_set(tmp_path_factory: pytest.TempPathFactory) -> ImageSet:
+    folder = tmp_path_factory.mktemp("odd")
+    for odd in ODD:
+        (folder / odd.name).write_bytes(odd.data)
+    return scan(folder)
+
+
+def test_the_index_has_the_orientation_that_libraries_read(odd_set: ImageSet) -> None:
+    seen = {Path(image.path).name: (image.orientation, image.exif_disputed) for image in odd_set.images}
+    assert seen == {odd.name: (odd.orientation, odd.disputed) for odd in ODD}
+
+
+def test_every_decoder_makes_the_same_pixels(backend: str, odd_set: ImageSet) -> None:
+    count = len(odd_set.images)
+    setting = workload(image_size=_SIZE)
+    chosen = candidate(backend, min_workers(BACKENDS[backend]), count)
+    loader = open_loader(chosen, setting, odd_set)
+    try:
+        images = next(iter(loader)).images.clone()
+    finally:
+        loader.close()
+    (reference,) = [next(iter(open_loader(candidate("pillow", 0, count), setting, odd_set))).images]
+    order = next(iter(EndlessOrder(count, count, setting.seed)))
+    levels = (images - reference).abs().mean(dim=(1, 2, 3)) * 58
+    far = {
+        Path(odd_set.images[sample].path).name: round(float(level))
+        for sample, level in zip(order, levels, strict=True)
+        if level > _NEAR
+    }
+    assert far == {}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.name)
+def test_the_reference_is_right(odd: Odd) -> None:
+    from pipetune.decoders.pillow import to_rgb
+
+    upright = np.asarray(to_rgb(Image.open(io.BytesIO(odd.data)), odd.orientation)).astype(int)
+    stored = Image.open(io.BytesIO(odd.data))
+    assert upright.shape[:2] == (stored.size if odd.orientation >= 5 else stored.size[::-1])
+    if odd.orientation in TURNS:
+        plain = np.asarray(to_rgb(Image.open(io.BytesIO(odd.data)), 1)).astype(int)
+        assert upright.shape != plain.shape or np.abs(upright - plain).mean() > 20
