@@ -169,11 +169,11 @@ def _parse_jpeg(take: Take) -> Header:
             if marker in _MARKERS_WITHOUT_LENGTH:
                 offset += 2
                 continue
-            if marker in (0xD9, 0xDA) or length < 2:
-                raise NotAnImage(f"broken JPEG: marker FF{marker:02X} before the image's size")
             if marker in _ALL_SOF and header is None:
                 header = _parse_frame(marker, take(offset + 4, min(length - 2, 18)))
-            elif marker == _APP1 and length > 8:
+            if marker in (0xD9, 0xDA) or length < 2:
+                raise NotAnImage(f"broken JPEG: marker FF{marker:02X} before the image's size")
+            if marker == _APP1 and length > 8:
                 segments.append(_read_segment(take, offset + 4, offset + 2 + length))
             offset += 2 + length
         raise NotAnImage(f"broken JPEG: no image size in the first {MAX_STEPS} markers")
