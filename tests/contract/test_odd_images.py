@@ -69,7 +69,7 @@ def test_every_decoder_makes_the_same_pixels(backend: str, odd_set: ImageSet) ->
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.name)
 def test_the_reference_is_right(odd: Odd) -> None:
-    from pipetune.decoders.pillow import to_rgb
+    from pipetune.datasets.pillow_rgb import to_rgb
 
     upright = np.asarray(to_rgb(Image.open(io.BytesIO(odd.data)), odd.orientation)).astype(int)
     stored = Image.open(io.BytesIO(odd.data))
