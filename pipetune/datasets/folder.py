@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import ImageFile, ImageSet
-from pipetune.datasets.usable_image import read_usable
+from pipetune.datasets.shard_hints import find_shard_hint
+from pipetune.datasets.usable_image import MAX_FILE_BYTES, read_usable
 from pipetune.errors import UsageError
+from pipetune.records.audit import FILES, FOLDER_NAMES, NO_LABELS, Audit
 
 DEFAULT_LIMIT_IMAGES = 50_000
-#: A larger file is not read: no photograph is, and each worker would hold it in memory. jpeg-roi has the same limit.
-MAX_FILE_BYTES = 64 << 20
 _MIN_PROGRESS_S = 0.1
 
 
@@ -78,7 +78,17 @@ def scan_folder(
         found_images=count,
         skipped=tuple(found.skipped),
         skipped_count=found.skipped_count,
+        audit=audit_folder(found),
     )
+
+
+def audit_folder(found: Found) -> Audit:
+    """The account of a folder, once its images are known to be usable."""
+    return Audit(
+        unit=FILES, members=found.files, used=found.files - found.rejected - found.other.total(),
+        rejected=found.rejected, other=dict(found.other),
+        label_source=FOLDER_NAMES if found.has_class_folders else NO_LABELS,
+    )  # fmt: skip
 
 
 def throttle(progress: Progress | None, min_interval_s: float = _MIN_PROGRESS_S) -> Progress:
@@ -122,9 +132,11 @@ def _no_images(root: str, found: Found) -> UsageError:
     if found.skipped:
         path, reason = found.skipped[0]
         skipped += f" (the first: {shown(path)}: {reason})"
+    files = "1 other file" if found.other_files == 1 else f"{found.other_files:,} other files"
     return UsageError(
-        f"no images in {shown(root)}: {found.other_files} other files{skipped}",
-        hint=f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
+        f"no images in {shown(root)}: {files}{skipped}",
+        hint=find_shard_hint(root)
+        or f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
     )
 
 
@@ -181,10 +193,10 @@ def _take_images(
             # A training has the whole data set, which nobody wants to read before it begins.
             header = read_usable(path, size, count_scans=not found.strict)
         except NotAnImage as error:
-            found.skip(path, error.reason)
+            found.reject(path, error.reason)
             continue
         except OSError as error:
-            found.skip(path, error.strerror or type(error).__name__)
+            found.reject(path, error.strerror or type(error).__name__)
             continue
         used_bytes += size
         images.append(

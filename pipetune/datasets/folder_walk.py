@@ -7,6 +7,7 @@ folder in which nothing but other files is found is given up at some number of t
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif
 MAX_WITHOUT_IMAGE = 1_000_000
 #: From so many in succession on, the number of them is reported.
 _REPORTED_FROM = 2048
+#: Endings of other files that are counted apart.
+_MAX_OTHER_KINDS = 32
 
 
 #: Takes the name of a stage, the amount done, and the total or ``None``.
@@ -41,12 +44,24 @@ class Found:
     skipped_count: int = 0
     strict: bool = False
     """A directory that cannot be listed, or a class folder without images, is an error."""
+    files: int = 0
+    """Files, those of all kinds."""
+    rejected: int = 0
+    """Files that are images and are not used; directories are skipped, too."""
+    other: Counter[str] = field(default_factory=Counter)
+    """Files that are no images: ending -> how many."""
+    has_class_folders: bool = False
 
     def skip(self, path: str, reason: str) -> None:
         """Count what is not used, and keep the first of them."""
         self.skipped_count += 1
         if len(self.skipped) < MAX_SKIPPED_KEPT:
             self.skipped.append((path, reason))
+
+    def reject(self, path: str, reason: str) -> None:
+        """Skip an image."""
+        self.rejected += 1
+        self.skip(path, reason)
 
 
 def shown(path: str) -> str:
@@ -123,9 +138,10 @@ def find_images(
             f"{len(empty)} class folders have no images: {names}{', …' if len(empty) > 3 else ''}",
             hint="put images into them, or move them elsewhere: they count among the classes of ImageFolder",
         )
+    found.has_class_folders = bool(found.classes)
     if found.classes:
         for path in beside:
-            found.skip(path, "is not in a class folder, so it has no class")
+            found.reject(path, "is not in a class folder, so it has no class")
     elif beside:
         found.classes.append(os.path.basename(root) or root)
         found.paths.append(keep(iter(beside)))
@@ -218,10 +234,15 @@ def _is_directory(entry: os.DirEntry[str], found: Found) -> bool | None:
 def _is_image(entry: os.DirEntry[str], found: Found) -> bool:
     """Whether its name ends as an image's does; an unusable one is skipped with the reason."""
     name = entry.name.lower()
+    found.files += 1
     if not name.endswith(ENDINGS):
         found.other_files += 1
+        ending = os.path.splitext(name)[1]
         if name.endswith(OTHER_IMAGE_ENDINGS):
-            found.skip(entry.path, f"{os.path.splitext(name)[1]} images are not read")
+            found.reject(entry.path, f"{ending} images are not read")
+        else:
+            kind = ending.lstrip(".") or "no ending"
+            found.other[kind if kind in found.other or len(found.other) < _MAX_OTHER_KINDS else "others"] += 1
         return False
     try:
         usable = entry.is_file()
@@ -229,5 +250,5 @@ def _is_image(entry: os.DirEntry[str], found: Found) -> bool:
     except OSError as error:
         usable, reason = False, f"cannot be accessed: {error.strerror}"
     if not usable:
-        found.skip(entry.path, reason)
+        found.reject(entry.path, reason)
     return usable

@@ -20,6 +20,8 @@ from typing import Any
 
 from pipetune.datasets.image_header import MAX_PIXELS
 from pipetune.errors import PipetuneError
+from pipetune.records.audit import Audit
+from pipetune.records.convert import from_dict
 from pipetune.records.sweep import SCHEMA
 from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.regular import read_whole
@@ -86,6 +88,13 @@ class ImageSet:
     """(path, reason) of the first files and directories that could not be used."""
     skipped_count: int = 0
     """All of them, also those whose names were not kept."""
+    audit: Audit | None = None
+    """The account of what was found; ``None``: an earlier version wrote the index, or the loader is the user's own."""
+
+    @property
+    def usable_count(self) -> int:
+        """Images that could be used, those outside of the subset included."""
+        return self.found_images - self.skipped_count if self.audit is None else self.audit.used
 
     @property
     def files(self) -> list[str]:
@@ -194,7 +203,8 @@ def pack_index(image_set: ImageSet) -> dict[str, Any]:
     for row in rows:
         for column in paths:
             row[column] = row[column] and _shorten(row[column], image_set.root)
-    rest = {name: getattr(image_set, name) for name in _SET_FIELDS if name != "images"}
+    rest = {name: getattr(image_set, name) for name in _SET_FIELDS if name not in ("images", "audit")}
+    rest["audit"] = None if image_set.audit is None else dataclasses.asdict(image_set.audit)
     return {"schema": SCHEMA, "columns": columns, **rest, "images": rows}
 
 
@@ -217,6 +227,7 @@ def unpack_index(data: Any) -> ImageSet:
         found_images=data["found_images"],
         skipped=tuple((path, reason) for path, reason in data["skipped"]),
         skipped_count=data["skipped_count"],
+        audit=None if data.get("audit") is None else from_dict(Audit, data["audit"]),
     )
     _check(found)
     return found

@@ -8,7 +8,8 @@ from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, scan_folder
 from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import PROFILES
-from pipetune.datasets.shards import find_shards, scan_shards
+from pipetune.datasets.shard_names import find_shards
+from pipetune.datasets.shards import scan_shards
 from pipetune.datasets.synthetic import open_synthetic
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError, nearest

@@ -8,6 +8,9 @@ from pipetune.datasets.image_header import Header, NotAnImage, read_header
 from pipetune.datasets.image_scans import why_too_slow
 from pipetune.datasets.image_tail import has_late_exif, why_incomplete
 
+#: A larger file is not read: no photograph is, and each worker would hold it in memory. jpeg-roi has the same limit.
+MAX_FILE_BYTES = 64 << 20
+
 
 def read_usable(path: str | bytes, size_bytes: int, *, start: int = 0, count_scans: bool = True) -> Header:
     """The header of an image that is complete and can be decoded in a reasonable time.

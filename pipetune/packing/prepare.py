@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pipetune.datasets.folder import throttle
 from pipetune.datasets.folder_walk import Progress
-from pipetune.datasets.shards import find_shards, scan_shards
+from pipetune.datasets.shard_names import find_shards
+from pipetune.datasets.shards import scan_shards
 from pipetune.datasets.synthetic_cache import ensure_made, folder_of
 from pipetune.datasets.synthetic_uri import SCHEME, parse_uri
 from pipetune.errors import UsageError
