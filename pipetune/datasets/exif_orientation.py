@@ -16,7 +16,7 @@ from typing import NamedTuple
 #: the end.
 Take = Callable[[int, int], bytes]
 
-_ORIENTATION_TAG = 0x0112
+_ORIENTATION_TAG, _SHORT = 0x0112, 3
 #: Bytes of a directory's entry, and how many of them the four libraries need to read an orientation.
 _ENTRY, _READ_OF_ENTRY = 12, 10
 
@@ -27,7 +27,7 @@ class Orientation(NamedTuple):
     value: int
     """1..8; 1 where there is no tag or another value."""
     disputed: bool
-    """Some libraries read another one, because the EXIF block is damaged."""
+    """Some libraries read another one, because the EXIF block is damaged or has the tag in another type than SHORT."""
 
 
 UPRIGHT = Orientation(1, disputed=False)
@@ -53,7 +53,9 @@ def read_orientation(take: Take, tiff: int, end: int) -> Orientation:
     # DALI ignores a directory that is longer than its segment, and the others read what is there.
     disputed = directory + 2 + _ENTRY * count > end
     for entry in range(directory + 2, min(directory + 2 + _ENTRY * count, end - _READ_OF_ENTRY + 1), _ENTRY):
-        tag, value = struct.unpack(mark + "H6xH", take(entry, _READ_OF_ENTRY))
+        tag, kind, number, value = struct.unpack(mark + "HHIH", take(entry, _READ_OF_ENTRY))
         if tag == _ORIENTATION_TAG:
-            return Orientation(value, disputed and value != 1) if 1 <= value <= 8 else UPRIGHT
+            is_usual = (kind, number) == (_SHORT, 1)
+            value = value if 1 <= value <= 8 else 1
+            return Orientation(value, disputed=not is_usual or (disputed and value != 1))
     return UPRIGHT

@@ -33,6 +33,7 @@ def scan_folder(
     seed: int,
     progress: Progress | None = None,
     strict: bool = False,
+    skip_empty_classes: bool = False,
 ) -> ImageSet:
     """Find the images below ``root``; where they are more than a limit, a random subset spread over the classes.
 
@@ -49,6 +50,7 @@ def scan_folder(
         seed: of the subset; the same folder, limits and seed give the same images.
         progress: called at most 10 times a second.
         strict: refuse what would give classes other numbers than ``ImageFolder`` does.
+        skip_empty_classes: accept class folders without images also then; they are no classes.
 
     Raises:
         UsageError: ``root`` does not exist, is not a directory, cannot be listed, or has no usable image; or a limit is
@@ -59,7 +61,7 @@ def scan_folder(
     root = os.path.abspath(root)
     _check_root(root)
     report = throttle(progress)
-    found = find_images(root, report, strict=strict)
+    found = find_images(root, report, strict=strict, skip_empty_classes=skip_empty_classes)
     count = sum(map(len, found.paths))
     if count == 0:
         raise _no_images(root, found)
@@ -78,8 +80,25 @@ def scan_folder(
         found_images=count,
         skipped=tuple(found.skipped),
         skipped_count=found.skipped_count,
+        plain=_is_plain(found),
+        empty_classes=tuple(found.empty_classes) if found.has_class_folders else (),
         audit=audit_folder(found),
     )
+
+
+def _is_plain(found: Found) -> bool:
+    """See :attr:`ImageSet.plain`."""
+    paths = (path for paths in found.paths for path in paths)
+    is_listed_alike = not (found.skipped_count or found.hidden_folders or found.empty_classes)
+    return is_listed_alike and not found.odd_images and all(path.isascii() or _is_utf8(path) for path in paths)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def audit_folder(found: Found) -> Audit:
@@ -199,6 +218,7 @@ def _take_images(
             found.reject(path, error.strerror or type(error).__name__)
             continue
         used_bytes += size
+        found.odd_images += header.is_odd
         images.append(
             ImageFile(
                 path=path,

@@ -33,7 +33,8 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 #: Colour type -> bits a sample that it may have.
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _APP1 = 0xE1
-_WEBP_EXIF_FLAG = 0x08
+_USUAL_BITS = 8
+_WEBP_EXIF_FLAG, _WEBP_ANIMATION_FLAG = 0x08, 0x02
 _OTHERS = (
     (b"GIF8", "a GIF"),
     (b"BM", "a BMP"),
@@ -71,6 +72,16 @@ class Header:
     """Some libraries read another orientation, because the file has several EXIF blocks or a damaged one."""
     progressive: bool | None = None
     """Progressive JPEG or interlaced PNG; ``None`` for WebP."""
+    animated: bool = False
+    """A WebP of several frames, of which the first is the image."""
+    bits: int = 8
+    """Bits a sample."""
+
+    @property
+    def is_odd(self) -> bool:
+        """Some library's usual call fails, or gives other pixels than pipetune's decoders make of the image."""
+        is_turned_otherwise = self.exif_disputed or (self.orientation != 1 and self.format != "jpeg")
+        return is_turned_otherwise or self.animated or self.bits > _USUAL_BITS
 
 
 def parse_header(data: bytes) -> Header:
@@ -250,6 +261,7 @@ def _parse_png(take: Take) -> Header:
         orientation=orientation.value,
         exif_disputed=orientation.disputed,
         progressive=interlace == 1,
+        bits=depth,
     )
 
 
@@ -261,13 +273,19 @@ def _png_orientation(take: Take) -> Orientation:
         for _ in range(64):
             length, kind = struct.unpack(">I4s", take(offset, 8))
             if kind == b"eXIf":
-                chunks.append(_read_exif(take, offset + 8, offset + 8 + length))
+                chunks.append(_read_chunk(take, offset + 8, offset + 8 + length))
             if kind in (b"IDAT", b"IEND"):
                 break
             offset += 12 + length
     except NotAnImage:
         pass  # cut off behind a valid IHDR: image_tail reports it, as for a JPEG's scan
     return _combine_segments(chunks)
+
+
+def _read_chunk(take: Take, start: int, end: int) -> Orientation:
+    if end - start > 8 and take(start, 6) == b"Exif\0\0":  # a JPEG's prefix, which only Pillow passes over
+        return Orientation(1, disputed=True)
+    return _read_exif(take, start, end)
 
 
 def _parse_webp(take: Take) -> Header:
@@ -284,6 +302,7 @@ def _parse_webp(take: Take) -> Header:
         return Header(format="webp", width=(bits & 0x3FFF) + 1, height=(bits >> 14 & 0x3FFF) + 1)
     if kind == b"VP8X":
         has_exif = body[0] & _WEBP_EXIF_FLAG
+        is_animated = bool(body[0] & _WEBP_ANIMATION_FLAG)
         orientation = _webp_orientation(take, 20 + length + (length & 1)) if has_exif else UPRIGHT
         return Header(
             format="webp",
@@ -291,6 +310,7 @@ def _parse_webp(take: Take) -> Header:
             height=int.from_bytes(body[7:10], "little") + 1,
             orientation=orientation.value,
             exif_disputed=orientation.disputed,
+            animated=is_animated,
         )
     raise NotAnImage(f"broken WebP: first chunk is {kind!r}")
 

@@ -88,8 +88,21 @@ class ImageSet:
     """(path, reason) of the first files and directories that could not be used."""
     skipped_count: int = 0
     """All of them, also those whose names were not kept."""
+    plain: bool = False
+    """torchvision's ``ImageFolder`` (or a list of the files, without class folders) with each decoder's usual call
+    gives these images, labels and pixels: nothing was skipped, no class is empty, and no image is odd."""
+    empty_classes: tuple[str, ...] = ()
+    """Folders beside the classes that hold no image: ``ImageFolder`` refuses them, or counts them as classes."""
+    undecodable: tuple[str, ...] = ()
+    """Paths of images that were left out during a run, because a decoder could not decode them."""
     audit: Audit | None = None
     """The account of what was found; ``None``: an earlier version wrote the index, or the loader is the user's own."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Some images lie in folders below their class folder, where DALI's reader does not look."""
+        folders = {os.path.join(self.root, name) for name in self.classes} | {self.root}
+        return any(os.path.dirname(image.path) not in folders for image in self.images)
 
     @property
     def usable_count(self) -> int:
@@ -161,7 +174,8 @@ def replace_images(image_set: ImageSet, bad: Mapping[int, str]) -> ImageSet:
     replaced = tuple({image_set.images[position].path: reason for position, reason in sorted(bad.items())}.items())
     return dataclasses.replace(
         image_set, images=tuple(images), skipped=(*replaced, *image_set.skipped)[:MAX_SKIPPED_KEPT],
-        skipped_count=image_set.skipped_count + len(replaced),
+        skipped_count=image_set.skipped_count + len(replaced), plain=False,
+        undecodable=(*image_set.undecodable, *(path for path, _ in replaced)),
     )  # fmt: skip
 
 
@@ -227,6 +241,9 @@ def unpack_index(data: Any) -> ImageSet:
         found_images=data["found_images"],
         skipped=tuple((path, reason) for path, reason in data["skipped"]),
         skipped_count=data["skipped_count"],
+        plain=data["plain"],
+        empty_classes=tuple(data["empty_classes"]),
+        undecodable=tuple(data["undecodable"]),
         audit=None if data.get("audit") is None else from_dict(Audit, data["audit"]),
     )
     _check(found)
@@ -239,7 +256,13 @@ def _check(found: ImageSet) -> None:
     Raises:
         ValueError: a value is of another type, a number out of range, or some images are in shards and others are not.
     """
-    texts = (found.name, found.root, *found.classes, *(text for pair in found.skipped for text in pair))
+    lists = (found.classes, found.empty_classes, found.undecodable)
+    texts = (
+        found.name,
+        found.root,
+        *(text for texts in lists for text in texts),
+        *(text for pair in found.skipped for text in pair),
+    )
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a name is no text")
     if not all(type(count) is int and 0 <= count < _MOST for count in (found.found_images, found.skipped_count)):

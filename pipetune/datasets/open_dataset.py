@@ -27,6 +27,7 @@ def open_dataset(
     workers: int,
     progress: Progress | None = None,
     strict: bool = False,
+    skip_empty_classes: bool = False,
 ) -> ImageSet:
     """Open a folder of images, WebDataset shards (a tar file or a folder of them), or a ``synthetic:`` data set.
 
@@ -40,6 +41,7 @@ def open_dataset(
         workers: processes that make synthetic images.
         progress: (stage, done, total or ``None``), called at most 10 times a second.
         strict: for a training: see :func:`pipetune.datasets.folder.scan_folder`.
+        skip_empty_classes: see there.
 
     Raises:
         UsageError: no such folder, no images in it, unknown synthetic data set or option.
@@ -63,8 +65,9 @@ def open_dataset(
             strict=strict,
         )  # fmt: skip
     return scan_folder(
-        path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress, strict=strict
-    )
+        path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress, strict=strict,
+        skip_empty_classes=skip_empty_classes,
+    )  # fmt: skip
 
 
 def _nearest_uri(spec: str) -> str | None:

@@ -5,10 +5,12 @@ Loaders, packs and whatever is compared with either use these functions, so that
 
 from __future__ import annotations
 
-import numpy as np
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from pipetune.datasets.upright import TURNS
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 def to_rgb(image: Image.Image, orientation: int) -> Image.Image:
@@ -17,8 +19,10 @@ def to_rgb(image: Image.Image, orientation: int) -> Image.Image:
     Args:
         orientation: as the index has it, 1..8.
     """
+    from PIL.Image import Transpose
+
     image = to_eight_bits(image).convert("RGB")
-    return image.transpose(Image.Transpose[TURNS[orientation]]) if orientation in TURNS else image
+    return image.transpose(Transpose[TURNS[orientation]]) if orientation in TURNS else image
 
 
 def to_eight_bits(image: Image.Image) -> Image.Image:
@@ -28,4 +32,7 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
     """
     if not image.mode.startswith("I"):
         return image
-    return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    import numpy as np
+    from PIL.Image import fromarray
+
+    return fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))

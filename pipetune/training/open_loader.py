@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import warnings
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ def open_loader(
     seed: int = 0,
     shuffle: bool = True,
     drop_last: bool = True,
+    leave_out: Collection[str | Path] = (),
+    skip_empty_classes: bool = False,
     rank: int | None = None,
     world_size: int | None = None,
     device: str | torch.device | None = None,
@@ -106,6 +109,9 @@ def open_loader(
         shuffle: draw a new order for each epoch; ``False``: the order of the paths.
         drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
+        leave_out: paths of images that are not used, because they do not decode, say.
+        skip_empty_classes: leave out class folders without images, so that the classes behind them have lower numbers
+            than with ``ImageFolder``. Otherwise such a folder is an error.
         rank: number of this process, and ``world_size``: number of processes; by default those of
             ``torch.distributed`` or of ``jax.distributed``, or those that ``torchrun`` has set.
         device: where the batches will be used, e.g. ``cuda:1``; by default the current CUDA device where there is one.
@@ -161,8 +167,9 @@ def open_loader(
         _check_room(candidate, size)
         images = open_dataset(
             os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT,
-            workers=round(usable_cores()) or 1, strict=True,
+            workers=round(usable_cores()) or 1, strict=True, skip_empty_classes=skip_empty_classes,
         )  # fmt: skip
+        images = _leave_out(images, leave_out)
     except Exception as error:
         failure = error
     if rank is None and world_size is None:
@@ -287,6 +294,21 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
 
 def _may_be_loaded_by(loader: str, backend: Backend) -> bool:
     return any(one.name == loader for one in loaders_of(backend))
+
+
+def _leave_out(images: ImageSet, paths: Collection[str | Path]) -> ImageSet:
+    """The data set without some images.
+
+    Raises:
+        UsageError: none would be left.
+    """
+    if not paths:
+        return images
+    unwanted = {os.path.abspath(path) for path in paths}
+    kept = tuple(image for image in images.images if image.path not in unwanted)
+    if not kept:
+        raise UsageError("leave_out names every image", hint="name fewer of them")
+    return replace(images, images=kept)
 
 
 def _warn_of_skipped(images: ImageSet) -> None:
