@@ -146,10 +146,10 @@ class _Reader:
         """The images with their labels."""
         samples = assemble(self._entries, self._plain_keys)
         self.tally.dotted += len(samples.dotted)
-        for image, reason in samples.rejected:
-            self.tally.reject(self._place(image.name), image.reason or reason)
-        for label, reason in samples.unmatched:
-            self.tally.report_label(self._place(label.name), label.reason or reason)
+        for entry, reason in samples.rejected:
+            self.tally.reject(self._place(entry.name), entry.reason or reason)
+        for entry, reason in samples.unmatched:
+            self.tally.report_label(self._place(entry.name), entry.reason or reason)
         members = []
         for image, label in samples.images:
             if image.reason:

@@ -123,9 +123,8 @@ def _take(fd: int, shard: str, number: int, start: int, length: int, members: li
         tally.reject(place, reason)
         return
     ((first, end),) = example.images[name]
-    reason = too_large(end - first) if end > first else "is empty"
-    if reason is not None:
-        tally.reject(place, reason)
+    if (fault := too_large(end - first) if end > first else "is empty") is not None:
+        tally.reject(place, fault)
     else:
         members.append(Member(shard, str(number), start + first, end - first, label))
 

@@ -120,7 +120,7 @@ def predict(
             enlarged_after_frac=enlarged_frac([(one.packed.width, one.packed.height) for one in of], crop),
             fidelity=compare_crops(pairs, crop, raw=pixels.raw), cut_off_frac=_cut_off(of) if pixels.raw else 0.0,
             done=dict(Counter(one.packed.done for one in of)),
-            gain=gains[place],
+            gain=gains[place], audit=sources.audit,
         ))  # fmt: skip
     return plans
 

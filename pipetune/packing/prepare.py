@@ -237,10 +237,11 @@ def _mark(options: PackOptions, sources: Sources, one: Split) -> str:
     """Of all that decides what is in the pack."""
 
     def parts() -> Iterator[object]:
-        yield from (1, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
+        # The second version: labels of shards mean something else in some of them.
+        yield from (2, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
         yield from sources.classes
         for number in one.order:
             place = sources.where(number)
-            yield sources.name(number), place.size, place.mtime_ns
+            yield sources.name(number), sources.label(number), place.size, place.mtime_ns
 
     return mark_of(parts())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from pipetune.records.audit import Audit
+
 
 class SkippedFile(TypedDict):
     """A file or directory that could not be used."""
@@ -41,6 +43,8 @@ class DatasetSummary(TypedDict, total=False):
     """Files and directories that could not be used: no image inside, cut off, not decodable, not readable."""
     skipped_files: list[SkippedFile]
     """The first 200 of the skipped files and directories, with the reason."""
+    audit: Audit | None
+    """Members used, rejected and other, labels matched and unmatched; ``None``: the loader is the user's own."""
     mean_bytes: float
     """Mean size of the images in use (bytes)."""
     median_width_px: int

@@ -20,6 +20,7 @@ def summary_of(images: ImageSet, fingerprint: str) -> DatasetSummary:
         "plain": images.plain, "nested": images.is_nested, "empty_classes": list(images.empty_classes),
         "undecodable": list(images.undecodable), "skipped": images.skipped_count,
         "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
+        "audit": images.audit,
         "mean_bytes": images.mean_bytes, "median_width_px": width_px, "median_height_px": height_px,
         "fingerprint": fingerprint,
     }  # fmt: skip

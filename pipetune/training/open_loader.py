@@ -15,6 +15,7 @@ from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS, augments
 from pipetune.candidates.space import canonical
+from pipetune.datasets.image_notes import count_noun, list_label_notes
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
@@ -179,7 +180,7 @@ def open_loader(
     assert images is not None
     assert augment is not None
     rank, world_size = place_of(rank, world_size)
-    _warn_of_skipped(images)
+    _warn_of_data(images)
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
@@ -311,12 +312,15 @@ def _leave_out(images: ImageSet, paths: Collection[str | Path]) -> ImageSet:
     return replace(images, images=kept)
 
 
-def _warn_of_skipped(images: ImageSet) -> None:
-    """Training data are never left out in silence."""
+def _warn_of_data(images: ImageSet) -> None:
+    """Warn of what is left out, and of labels: training data are never left out in silence."""
     if images.skipped_count:
         named = "; ".join(f"{path!r}: {reason}" for path, reason in images.skipped[:_MOST_NAMED])
         more = f"; and {images.skipped_count - _MOST_NAMED} more" if images.skipped_count > _MOST_NAMED else ""
-        warnings.warn(f"pipetune leaves out {images.skipped_count} files: {named}{more}", stacklevel=3)
+        files = count_noun(images.skipped_count, "file", "files")
+        warnings.warn(f"pipetune leaves out {files}: {named}{more}", stacklevel=3)
+    for note in () if images.audit is None else list_label_notes(images.audit):
+        warnings.warn(note, stacklevel=3)
 
 
 def _check_room(candidate: Candidate, image_size: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.augmentation.recipes import RECIPES
 from pipetune.candidates.describe import describe
+from pipetune.datasets.image_notes import count_noun
 from pipetune.records.redact import redact_line
 from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import Outcome
@@ -207,7 +208,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
     images = data.get("images")
     facts = [
         ("data set", data.get("name")), ("folder", data.get("root") if images else None),
-        ("images", None if not images else f"{images:,} in {data.get('classes', 0):,} classes"),
+        ("images", None if not images else f"{images:,} in {count_noun(data.get('classes', 0), 'class', 'classes')}"),
         ("mean file", format_bytes(round(data["mean_bytes"])) if data.get("mean_bytes") else None),
         ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
                         if data.get("median_width_px") else None),

@@ -103,9 +103,7 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a RecordIO file"):
         open_dataset(str(written(tmp_path, b"something else altogether")), seed=0, limit_bytes=1 << 30, workers=1)
     assert members_of_records(str(tmp_path / "none.rec")).tally.kept[0][1] == "No such file or directory"
-    assert (
-        members_of_records(str(written(tmp_path, record(b"short")))).tally.kept[0][1].startswith("a record without")
-    )
+    assert members_of_records(str(written(tmp_path, record(b"short")))).tally.kept[0][1].startswith("a record without")
     head = struct.pack("<IfQQ", 1 << 20, 0, 0, 0)
     assert "labels" in members_of_records(str(written(tmp_path, record(head)))).tally.kept[0][1]
 

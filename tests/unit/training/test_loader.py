@@ -224,7 +224,7 @@ def test_what_is_left_out_is_said(photos: Path, tmp_path: Path) -> None:
     for number, photo in enumerate(sorted(photos.rglob("*.jpg"))[:8]):
         (folder / f"{number}.jpg").write_bytes(photo.read_bytes())
     (folder / "cut.jpg").write_bytes(b"no image")
-    with pytest.warns(UserWarning, match=r"leaves out 1 files: .*cut\.jpg"), open_(tmp_path / "data") as loader:
+    with pytest.warns(UserWarning, match=r"leaves out 1 file: .*cut\.jpg"), open_(tmp_path / "data") as loader:
         assert loader.classes == ("a",)
 
 
