@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetune.cli.output import say
+from pipetune.datasets.image_notes import count_noun
 from pipetune.datasets.index import ImageSet
 from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import pixels_of
@@ -41,7 +42,8 @@ def print_result(
     """Data set, ranking, warnings, conclusion, settings and code, in this order: what matters most stands last."""
     width, height = images.median_size
     if images.images:
-        _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
+        _line(console, f"{images.name}: {count_noun(len(images.images), 'image', 'images')} in "
+                       f"{count_noun(len(images.classes), 'class', 'classes')}, "
                        f"{format_bytes(round(images.mean_bytes))} and {width} x {height} px on average")  # fmt: skip
     if result.accelerator.source:
         _line(console, f"{result.accelerator.name}: {result.accelerator.source}")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.datasets.other_kinds import describe_file, find_other_kind
 from pipetune.datasets.shard_hints import find_shard_hint
 from pipetune.datasets.usable_image import MAX_FILE_BYTES, read_usable
 from pipetune.errors import UsageError
@@ -89,7 +90,8 @@ def scan_folder(
 def _is_plain(found: Found) -> bool:
     """See :attr:`ImageSet.plain`."""
     paths = (path for paths in found.paths for path in paths)
-    is_listed_alike = not (found.skipped_count or found.hidden_folders or found.empty_classes)
+    empty_folders = found.hidden_folders + len(found.empty_classes) if found.has_class_folders else 0
+    is_listed_alike = not (found.skipped_count or empty_folders)
     return is_listed_alike and not found.odd_images and all(path.isascii() or _is_utf8(path) for path in paths)
 
 
@@ -136,7 +138,8 @@ def _check_root(root: str) -> None:
     except OSError as error:
         raise UsageError(f"cannot read {shown(root)}: {error.strerror}", hint="check its permissions") from error
     if not is_directory:
-        raise UsageError(f"{shown(root)} is a file, not a directory", hint="name the folder that holds the images")
+        what, hint = describe_file(root)
+        raise UsageError(f"{shown(root)} {what}", hint=hint)
 
 
 def _nearest_hint(path: str) -> str:
@@ -155,6 +158,7 @@ def _no_images(root: str, found: Found) -> UsageError:
     return UsageError(
         f"no images in {shown(root)}: {files}{skipped}",
         hint=find_shard_hint(root)
+        or find_other_kind(root)
         or f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
     )
 

@@ -15,7 +15,7 @@ from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS, augments
 from pipetune.candidates.space import canonical
-from pipetune.datasets.image_notes import count_noun, list_label_notes
+from pipetune.datasets.image_notes import count_noun, list_folder_notes, list_label_notes
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
@@ -319,7 +319,8 @@ def _warn_of_data(images: ImageSet) -> None:
         more = f"; and {images.skipped_count - _MOST_NAMED} more" if images.skipped_count > _MOST_NAMED else ""
         files = count_noun(images.skipped_count, "file", "files")
         warnings.warn(f"pipetune leaves out {files}: {named}{more}", stacklevel=3)
-    for note in () if images.audit is None else list_label_notes(images.audit):
+    labels = () if images.audit is None else list_label_notes(images.audit)
+    for note in (*list_folder_notes(images), *labels):
         warnings.warn(note, stacklevel=3)
 
 

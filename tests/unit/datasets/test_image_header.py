@@ -115,7 +115,9 @@ def test_endless_fill_bytes_give_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["L", "1", "P", "LA", "RGB", "RGBA", "I;16"])
 def test_png_kinds(mode: str, tmp_path: Path) -> None:
     header = both(encode("PNG", mode=mode), tmp_path)
-    assert header == Header(format="png", width=40, height=30, progressive=False, bits={"I;16": 16, "1": 1}.get(mode, header.bits))
+    assert header == Header(
+        format="png", width=40, height=30, progressive=False, bits={"I;16": 16, "1": 1}.get(mode, header.bits)
+    )
     assert header.is_odd == (mode == "I;16")
 
 
