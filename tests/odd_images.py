@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.unit.datasets.images import segment, with_segments
 
-_TAG = 0x0112
+_TAG, _SHORT = 0x0112, 3
 EXIF = b"Exif\0\0"
 XMP = b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>"
 
@@ -66,11 +66,16 @@ def exif_types() -> Iterator[Odd]:
             orientation = int.from_bytes(value.ljust(4, b"\0")[:2], _ORDERS[order])
             orientation = orientation if 1 <= orientation <= 8 else 1
             block = tiff(order, entry(order, value, kind))
+            is_disputed = kind != _SHORT
             place = "little" if order == "<" else "big"
-            yield Odd(f"{place}_{name}.jpg", encoded(scene(), "JPEG", quality=95, exif=EXIF + block), orientation)
+            yield Odd(
+                f"{place}_{name}.jpg", encoded(scene(), "JPEG", quality=95, exif=EXIF + block), orientation, is_disputed
+            )
             if name in ("short", "long"):
-                yield Odd(f"{place}_{name}.png", encoded(scene(), "PNG", exif=block), orientation)
-                yield Odd(f"{place}_{name}.webp", encoded(scene(), "WEBP", quality=95, exif=block), orientation)
+                yield Odd(f"{place}_{name}.png", encoded(scene(), "PNG", exif=block), orientation, is_disputed)
+                yield Odd(
+                    f"{place}_{name}.webp", encoded(scene(), "WEBP", quality=95, exif=block), orientation, is_disputed
+                )
     for value in range(10):
         data = encoded(scene(), "JPEG", quality=95, exif=EXIF + tiff("<", short("<", value)))
         yield Odd(f"value{value}.jpg", data, value if 1 <= value <= 8 else 1)

@@ -11,13 +11,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="the backends produce torch tensors")
 Image = pytest.importorskip("PIL.Image", reason="the reference decodes with Pillow")
 
+from pipetune.datasets.image_header import parse_header  # noqa: E402
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.upright import TURNS  # noqa: E402
-from pipetune.loaders.open_loader import open_loader  # noqa: E402
+from pipetune.decoders.contract import BadImage  # noqa: E402
+from pipetune.errors import PipetuneError  # noqa: E402
+from pipetune.loaders import dali_names  # noqa: E402
+from pipetune.loaders.open_loader import open_loader, open_trial  # noqa: E402
 from pipetune.loaders.order import EndlessOrder  # noqa: E402
 from pipetune.registry import BACKENDS, min_workers  # noqa: E402
 from tests.contract.test_backends import ALL, require  # noqa: E402
-from tests.odd_images import Odd, all_odd_images  # noqa: E402
+from tests.odd_images import Odd, all_odd_images, encoded, scene, short, tiff  # noqa: E402
 from tests.photo_set import candidate, scan, workload  # noqa: E402
 
 ODD = all_odd_images()
@@ -77,3 +81,51 @@ def test_the_reference_is_right(odd: Odd) -> None:
     if odd.orientation in TURNS:
         plain = np.asarray(to_rgb(Image.open(io.BytesIO(odd.data)), 1)).astype(int)
         assert upright.shape != plain.shape or np.abs(upright - plain).mean() > 20
+
+
+def test_what_nvimagecodec_cannot_parse_is_named(backend: str, tmp_path: Path) -> None:
+    """A WebP with a chunk of odd length before its EXIF ended DALI without a name, and the candidate was lost."""
+    if BACKENDS[backend].module is not None:
+        pytest.skip("its library reads the file")
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(encoded(scene(), "JPEG"))
+    (tmp_path / "lossless.webp").write_bytes(padded_webp())
+    images = scan(tmp_path)
+    chosen = candidate(backend, min_workers(BACKENDS[backend]), 2)
+    loader = open_loader(chosen, workload(image_size=_SIZE), images)
+    try:
+        with pytest.raises(BadImage, match=r"lossless\.webp"):
+            for _, _ in zip(range(4), loader, strict=False):
+                pass
+    finally:
+        loader.close()
+    reasons = {Path(image.path).name: open_trial(chosen, workload())(image) for image in images.images}
+    assert [name for name, reason in reasons.items() if reason is not None] == ["lossless.webp"]
+
+
+def padded_webp() -> bytes:
+    image = scene()
+    for level in range(256):
+        image.putpixel((0, 0), (level, 0, 0))
+        data = encoded(image, "WEBP", lossless=True, exif=tiff("<", short("<", 6)))
+        at = data.index(b"VP8L") + 4
+        if int.from_bytes(data[at : at + 4], "little") % 2:
+            return data
+    raise AssertionError("every length is even")
+
+
+def test_dali_is_given_copies_of_so_many_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dali_names, "MAX_COPIES", 1)
+    two = [odd for odd in ODD if odd.disputed][:2]
+    for odd in two:
+        (tmp_path / odd.name).write_bytes(odd.data)
+    names = dali_names.DaliNames()
+    first, second = scan(tmp_path).images
+    name = names.name(first)
+    assert names.name(first) == name
+    assert names.path(name) == first.path
+    assert parse_header(Path(name).read_bytes()).orientation == first.orientation
+    with pytest.raises(PipetuneError, match="more than 1 images"):
+        names.name(second)
+    names.close()
+    assert not Path(name).exists()
