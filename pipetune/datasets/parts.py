@@ -6,9 +6,16 @@ import re
 
 #: Word -> the part.
 PARTS = {
-    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
-    "test": "test", "testing": "test", "eval": "test",
-}  # fmt: skip
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+}
 
 
 def find_part(name: str) -> str | None:

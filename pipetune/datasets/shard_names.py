@@ -24,10 +24,15 @@ _TFRECORD_NAME = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
 _NUMBERED_NAME = re.compile(r"-\d+-of-\d+$")
 #: Ending of a compressed file -> the command that unpacks one, and the bytes that such a file begins with.
 COMPRESSED = {
-    ".gz": ("gunzip", b"\x1f\x8b"), ".zst": ("zstd -d --rm", b"\x28\xb5\x2f\xfd"), ".xz": ("unxz", b"\xfd7zXZ\0"),
-    ".bz2": ("bunzip2", b"BZh"), ".zstd": ("zstd -d --rm", b"\x28\xb5\x2f\xfd"), ".br": ("brotli -d -j", None),
-    ".snappy": (None, b"\xff\x06\0\0sNaPpY"), ".lz4": ("lz4 -d --rm", b"\x04\x22\x4d\x18"),
-}  # fmt: skip
+    ".gz": ("gunzip", b"\x1f\x8b"),
+    ".zst": ("zstd -d --rm", b"\x28\xb5\x2f\xfd"),
+    ".xz": ("unxz", b"\xfd7zXZ\0"),
+    ".bz2": ("bunzip2", b"BZh"),
+    ".zstd": ("zstd -d --rm", b"\x28\xb5\x2f\xfd"),
+    ".br": ("brotli -d -j", None),
+    ".snappy": (None, b"\xff\x06\0\0sNaPpY"),
+    ".lz4": ("lz4 -d --rm", b"\x04\x22\x4d\x18"),
+}
 _COMPRESSED_TAR = {".tgz": ".gz", ".tzst": ".zst", ".txz": ".xz", ".tbz2": ".bz2", ".tbz": ".bz2"}
 #: Files of which many lie in one folder are named by a pattern.
 _MAX_NAMED = 1
