@@ -54,12 +54,13 @@ def find_training_split(root: str) -> Split | None:
     rest = [name for name in folders if name not in splits]
     if not splits or any(_holds_image(os.path.join(root, name)) for name in rest):
         return None
+    with_images = [name for name in splits if _holds_image(os.path.join(root, name))]
+    if not with_images:
+        return None
     training = [name for name in splits if PARTS.get(re.split(r"[^a-z]", name.lower())[0]) == _TRAINING]
-    training = training if len(training) < 2 else [name for name in training if _holds_image(os.path.join(root, name))]
+    training = training if len(training) < 2 else [name for name in training if name in with_images]
     if len(training) == 1:
         return Split(os.path.join(root, training[0]), tuple(name for name in splits if name != training[0]))
-    if not training and not any(_holds_image(os.path.join(root, name)) for name in splits):
-        return None
     named = ", ".join(repr(name) for name in (training or splits))
     raise UsageError(
         f"{shown(root)} holds {'several training splits' if training else 'splits and none to train with'}: {named}",
