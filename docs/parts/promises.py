@@ -195,6 +195,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="No damaged JPEG makes jpeg-roi's C code touch memory that is not its own, leak, overflow or hang",
             benchmark="fuzz", measured=statements.fuzz,
         ),
+        Promise(
+            text="Every shard has its own library's counts and labels, or one line says why not",
+            benchmark="formats", measured=statements.formats,
+        ),
     ),
 }  # fmt: skip
 
