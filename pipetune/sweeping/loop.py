@@ -102,7 +102,8 @@ def sweep(
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
-            if plan.in_script and has_own_start(plan, proposal, bench.candidates):
+            has_started = has_own_start(plan, proposal, bench.candidates) or not bench.candidates[-1].forked
+            if plan.in_script and has_started:
                 break  # too dear to be repeated
             if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break
