@@ -35,6 +35,7 @@ from pipetune.protection.contract import Protection
 from pipetune.records.script import ScriptLoader
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
+from pipetune.stats.ceilings import limit_goodput
 
 #: Other loaders are spoken of from this share of the time on that a training loop waits for them.
 _OTHER_LOADERS_FRAC = 0.02
@@ -194,6 +195,7 @@ class ScriptBench:
                     starts = recording.result.get("epoch_starts", ()) if whole else starts
                     measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
                     self._rate = self._rate or measurement.samples_per_s
+                measurement = limit_goodput(measurement)
             except ArithmeticError as error:  # steps without length, say
                 failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
             except TooShort as error:
