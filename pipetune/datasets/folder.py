@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.datasets.other_kinds import describe_file, find_other_kind
 from pipetune.datasets.shard_hints import find_shard_hint
 from pipetune.datasets.usable_image import MAX_FILE_BYTES, read_usable
 from pipetune.errors import UsageError
@@ -33,6 +34,7 @@ def scan_folder(
     seed: int,
     progress: Progress | None = None,
     strict: bool = False,
+    skip_empty_classes: bool = False,
 ) -> ImageSet:
     """Find the images below ``root``; where they are more than a limit, a random subset spread over the classes.
 
@@ -49,6 +51,7 @@ def scan_folder(
         seed: of the subset; the same folder, limits and seed give the same images.
         progress: called at most 10 times a second.
         strict: refuse what would give classes other numbers than ``ImageFolder`` does.
+        skip_empty_classes: accept class folders without images also then; they are no classes.
 
     Raises:
         UsageError: ``root`` does not exist, is not a directory, cannot be listed, or has no usable image; or a limit is
@@ -59,7 +62,7 @@ def scan_folder(
     root = os.path.abspath(root)
     _check_root(root)
     report = throttle(progress)
-    found = find_images(root, report, strict=strict)
+    found = find_images(root, report, strict=strict, skip_empty_classes=skip_empty_classes)
     count = sum(map(len, found.paths))
     if count == 0:
         raise _no_images(root, found)
@@ -78,8 +81,26 @@ def scan_folder(
         found_images=count,
         skipped=tuple(found.skipped),
         skipped_count=found.skipped_count,
+        plain=_is_plain(found),
+        empty_classes=tuple(found.empty_classes) if found.has_class_folders else (),
         audit=audit_folder(found),
     )
+
+
+def _is_plain(found: Found) -> bool:
+    """See :attr:`ImageSet.plain`."""
+    paths = (path for paths in found.paths for path in paths)
+    empty_folders = found.hidden_folders + len(found.empty_classes) if found.has_class_folders else 0
+    is_listed_alike = not (found.skipped_count or empty_folders)
+    return is_listed_alike and not found.odd_images and all(path.isascii() or _is_utf8(path) for path in paths)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def audit_folder(found: Found) -> Audit:
@@ -117,7 +138,8 @@ def _check_root(root: str) -> None:
     except OSError as error:
         raise UsageError(f"cannot read {shown(root)}: {error.strerror}", hint="check its permissions") from error
     if not is_directory:
-        raise UsageError(f"{shown(root)} is a file, not a directory", hint="name the folder that holds the images")
+        what, hint = describe_file(root)
+        raise UsageError(f"{shown(root)} {what}", hint=hint)
 
 
 def _nearest_hint(path: str) -> str:
@@ -136,6 +158,7 @@ def _no_images(root: str, found: Found) -> UsageError:
     return UsageError(
         f"no images in {shown(root)}: {files}{skipped}",
         hint=find_shard_hint(root)
+        or find_other_kind(root)
         or f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
     )
 
@@ -199,6 +222,7 @@ def _take_images(
             found.reject(path, error.strerror or type(error).__name__)
             continue
         used_bytes += size
+        found.odd_images += header.is_odd
         images.append(
             ImageFile(
                 path=path,
@@ -207,6 +231,7 @@ def _take_images(
                 width=header.width,
                 height=header.height,
                 orientation=header.orientation,
+                exif_disputed=header.exif_disputed,
                 format=header.format,
                 progressive=header.progressive,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipetune.datasets.folder_walk import describe_empty_classes
 from pipetune.datasets.index import ImageSet
 from pipetune.records.audit import FILES, NO_LABELS, SHARD_NAMES, Audit
 
@@ -11,7 +12,7 @@ _MAX_NAMED = 4
 
 def list_image_notes(images: ImageSet) -> list[str]:
     """Notes about the subset, what was skipped, the account of shards, and labels."""
-    notes = []
+    notes = list_folder_notes(images)
     if len(images.images) < images.usable_count:
         how = "of shards in random order" if images.in_shards else "drawn at random over all classes"
         notes.append(f"measured on {len(images.images):,} of {images.usable_count:,} images, {how}")
@@ -26,9 +27,21 @@ def list_image_notes(images: ImageSet) -> list[str]:
     return notes
 
 
+def list_folder_notes(images: ImageSet) -> list[str]:
+    """A line about class folders without images."""
+    if not images.empty_classes:
+        return []
+    are = "it is no class" if len(images.empty_classes) == 1 else "they are no classes"
+    empty = describe_empty_classes(images.root, images.empty_classes)
+    return [f"{empty}; {are} here, and ImageFolder refuses such a folder"]
+
+
 def list_label_notes(audit: Audit) -> list[str]:
     """A line for each thing to know about labels, and about members that other readers see otherwise."""
     notes = []
+    if audit.split:
+        others = f", and not {' or '.join(map(repr, audit.other_splits))}" if audit.other_splits else ""
+        notes.append(f"the folder {audit.split!r} is used, as the training split{others}")
     if audit.label_source == NO_LABELS and audit.used:
         notes.append(describe_missing_labels(audit))
     if audit.label_source == SHARD_NAMES:

@@ -145,6 +145,7 @@ def _image(member: Member, *, count_scans: bool) -> ImageFile:
     return ImageFile(
         path=f"{member.shard}/{member.name}", label=0, size_bytes=member.size, width=header.width, height=header.height,
         orientation=header.orientation, format=header.format, progressive=header.progressive,
+        exif_disputed=header.exif_disputed,
         shard=member.shard, start=member.start,
     )  # fmt: skip
 

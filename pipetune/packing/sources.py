@@ -17,6 +17,7 @@ from typing import Protocol
 from pipetune.datasets.folder import audit_folder
 from pipetune.datasets.folder_walk import Progress, find_images
 from pipetune.datasets.index import ImageSet
+from pipetune.datasets.other_kinds import find_other_kind
 from pipetune.errors import UsageError
 from pipetune.packing.names import Names
 from pipetune.records.audit import Audit
@@ -90,7 +91,10 @@ class FolderSources:
         self._sizes, self._times = array("q"), array("q")
         self._shared, self._taken = _ambiguous(self._names)
         if not len(self):
-            raise UsageError(f"no images in {self.root!r}", hint="name a folder with a folder for each class")
+            raise UsageError(
+                f"no images in {self.root!r}",
+                hint=find_other_kind(self.root) or "name a folder with a folder for each class",
+            )
         for number in range(len(self)):
             try:
                 status = os.stat(self._prefix + self.name(number))

@@ -43,6 +43,10 @@ class Audit:
     """The folder that all members lie in, below which the folders are the classes; ``""``: there is none."""
     unread_columns: tuple[str, ...] = ()
     """Columns of MDS shards that are neither images nor labels."""
+    split: str = ""
+    """Name of the training split that is used, a folder; ``""``: the folder that was named holds no splits."""
+    other_splits: tuple[str, ...] = ()
+    """Folders beside it with other splits of the data set, such as ``val``, which are not used."""
     damaged: int = 0
     """Shards that are damaged from some place on, or could not be read."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipetune.augmentation.recipes import BASIC, RECIPES
+from pipetune.augmentation.recipes import RECIPES
 from pipetune.candidates.describe import describe
 from pipetune.datasets.image_notes import count_noun
 from pipetune.records.redact import redact_line
 from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import Outcome
-from pipetune.report.code import code_for, for_training, settings_for
+from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
@@ -148,12 +148,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         return "\n".join(to_do(result, run_folder)) or None
     if recommended is None or not to_be_set(result) or not root:
         return None
-    return code_for(
-        for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
-        flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
-        run_folder=run_folder, shards=bool(result.dataset.get("shards")), ranks=result.workload.get("ranks", 1),
-        augment=result.workload.get("augment", BASIC),
-    )  # fmt: skip
+    return code_of_sweep(result, recommended.candidate, run_folder)
 
 
 def _script_notes(result: SweepResult) -> list[str]:
