@@ -83,6 +83,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="A search that is killed and resumed, or disturbed, recommends the same or says that it is uncertain",
             benchmark="search_stability", measured=statements.search_stability,
         ),
+        Promise(
+            text="A change of settings is recommended only where it gains or saves, and a clear gain is recommended",
+            benchmark="edits", measured=statements.edits,
+        ),
     ),
     "loaders": (
         Promise(
@@ -106,6 +110,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         Promise(
             text="Tuning an unmodified training script gains what it states, and changes nothing else",
             benchmark="own_script", measured=statements.own_script,
+        ),
+        Promise(
+            text="No edit is recommended for a script in which nothing helps, or in which edits harm",
+            benchmark="no_gain", measured=statements.no_gain,
         ),
     ),
     "scaling": (

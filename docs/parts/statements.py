@@ -224,6 +224,22 @@ def broken_text(result: Stored) -> str:
     return f". Missed: {'; '.join(result['broken'])}" if result.get("broken") else ""
 
 
+def edits(result: Stored) -> str:
+    useless = [row["edits"] for row in result["rows"] if "nothing helps" in row["what"] or "edits harm" in row["what"]]
+    clear = [row["edits"] for row in result["rows"] if "1.3 times" in row["what"] and row["noise"] <= 0.05]
+    return (
+        f"in sweeps on paper an edit that gains nothing or harms is recommended in at most {percent(max(useless), 1)}, "
+        f"and one that gains 1.3 times in at least {percent(min(clear), 1)} where repeats scatter by up to 5 %"
+        + broken_text(result)
+    )
+
+
+def no_gain(result: Stored) -> str:
+    scripts = result["scripts"].values()
+    kept = sum(not one["wrong"] for one in scripts)
+    return f"{kept} of {len(scripts)} scripts were left as they are" + broken_text(result)
+
+
 def search_stability(result: Stored) -> str:
     killed = [one for one in result["searches"] if one["kind"] == "killed"]
     disturbed = [one for one in result["searches"] if one["kind"] == "disturbed"]

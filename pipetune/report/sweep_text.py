@@ -10,12 +10,13 @@ from pipetune.candidates.describe import describe, describe_outcome
 from pipetune.candidates.fit import LACKS_OPEN_FILES
 from pipetune.diagnosis.candidate import cores_for
 from pipetune.diagnosis.causes import HEALTHY
-from pipetune.records.shares import slowest_host
 from pipetune.records.shortage import Shortage
-from pipetune.records.sweep import Measurement, Outcome, slowest_of
+from pipetune.records.sweep import Measurement, Outcome
 from pipetune.report.ceilings_text import ceilings_lines
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
+from pipetune.report.edit_text import may_help_line, proven_saving, stays_headline
 from pipetune.report.line import Kind, Line
+from pipetune.report.ranks_text import hosts_text, ranks_text
 from pipetune.report.terminal.signs import clean
 from pipetune.search import meets
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed
@@ -33,10 +34,6 @@ _MIN_COLUMNS = 2
 _SLOWER = 0.05
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
-#: Ranks whose rates differ by less than this share are as fast, and shorter waits are not mentioned.
-_RANKS_APART = 0.005
-#: Hosts that read less than this (bytes/s) have their files in memory.
-_READING = 1e6
 #: Maximum number of ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
@@ -70,6 +67,8 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
         lines.append(Line(Kind.HEADLINE, f"FAILED: {result.message}."))
     elif result.recommended is None or result.recommended.measurement is None:
         lines.append(Line(Kind.HEADLINE, "Nothing has been measured yet."))
+    elif result.stays:
+        lines += _stays(result, result.recommended, result.recommended.measurement)
     elif meets(result.recommended.measurement, result.goal):
         lines += _met(result, result.recommended, result.recommended.measurement)
     else:
@@ -107,7 +106,9 @@ def _delivered(m: Measurement) -> str:
     if m.goodput is None:
         return format_interval(m, " samples/s")
     share = f"{format_share(m.goodput)} of what the accelerator can take"
-    if m.ranks:
+    if m.goodput >= 1:
+        share = "as fast as with batches that are always ready, within the measurement error"
+    elif m.ranks:
         share = f"the slowest rank {format_share(m.goodput)} of what its accelerator can take"
     return f"{format_interval(m, ' samples/s')} ({share})"
 
@@ -121,17 +122,34 @@ def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
     return [Line(Kind.HEADLINE, f"Recommended: {what}. {numbers}"), *_how_sure(result)]
 
 
-def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+def _stays(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+    """No edit is proven to be worth it."""
+    lines = [stays_headline(result), may_help_line(result)]
+    if not meets(m, result.goal):
+        lines += [Line(Kind.DETAIL, _none_reaches(result)), *_why_short(result, outcome, m)]
+    return lines + _how_sure(result)
+
+
+def _none_reaches(result: SweepResult) -> str:
     nvml = result.goal.metric == "nvml"
     target = f"{format_share(result.goal.target)} {'GPU utilisation' if nvml else 'of what the accelerator can take'}"
     if result.complete:
-        text = f"No candidate reaches the target of {target}."
-    else:
-        text = f"None of the candidates measured so far reaches the target of {target}."
-    lines = [Line(Kind.HEADLINE, text)]
+        return f"No candidate reaches the target of {target}."
+    return f"None of the candidates measured so far reaches the target of {target}."
+
+
+def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+    nvml = result.goal.metric == "nvml"
+    lines = [Line(Kind.HEADLINE, _none_reaches(result))]
     util = f", at {m.gpu_util_pct:.0f} % GPU utilisation" if nvml and m.gpu_util_pct is not None else ""
     text = f"Nearest: {describe(outcome.candidate)}. It delivers {_delivered(m)}{util}{_gain(result)}."
     lines.append(Line(Kind.DETAIL, text))
+    return lines + _why_short(result, outcome, m) + _how_sure(result)
+
+
+def _why_short(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+    """Why a candidate misses the target, and what it would take to reach it."""
+    lines = []
     diagnosis = result.diagnose(outcome)
     if diagnosis and diagnosis.cause != HEALTHY:  # a target above what counts as healthy
         text = f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)})."
@@ -147,7 +165,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
             f"{moved}or decoding on the GPU."
         )
         lines.append(Line(Kind.DETAIL, text))
-    return lines + _how_sure(result)
+    return lines
 
 
 def _how_sure(result: SweepResult) -> list[Line]:
@@ -157,7 +175,7 @@ def _how_sure(result: SweepResult) -> list[Line]:
     if m is not None and m.hosts:
         lines.append(Line(Kind.DETAIL, hosts_text(m)))
     if m is not None and m.ranks:
-        lines.append(Line(Kind.DETAIL, _ranks(m)))
+        lines.append(Line(Kind.DETAIL, ranks_text(m)))
     if chosen and m is not None and (m.step_slower_frac or 0) > _SLOWER:
         share = format_share(m.step_slower_frac or 0)
         # Without workers, decoding drives the step's data out of the caches.
@@ -187,42 +205,12 @@ def in_ranks(result: SweepResult) -> str:
     return f" in each of {ranks} ranks" if ranks > 1 else ""
 
 
-def hosts_text(m: Measurement) -> str:
-    """What all hosts together deliver, and how far they are apart."""
-    rates = [share.samples_per_s for share in m.hosts]
-    slowest, fastest = slowest_host(m.hosts), max(m.hosts, key=lambda share: share.samples_per_s)
-    text = f"{len(m.hosts)} hosts at the same time deliver {format_rate(sum(rates), ' samples/s')} together"
-    if max(rates) / min(rates) - 1 < _RANKS_APART:
-        text += f", each {format_rate(slowest.samples_per_s, ' samples/s')}"
-    else:
-        text += f"; the slowest, {slowest.name}, {format_rate(slowest.samples_per_s, ' samples/s')}"
-        if fastest is not slowest:
-            text += f", {fastest.name} {format_share(fastest.samples_per_s / slowest.samples_per_s - 1)} more"
-    read = [share.read_bytes_per_s for share in m.hosts if share.read_bytes_per_s is not None]
-    if len(read) == len(m.hosts) and sum(read) >= _READING:
-        text += f"; together they read {sum(read) / 1e6:,.0f} MB/s from storage"
-    return text + "."
-
-
-def _ranks(m: Measurement) -> str:
-    """How far the ranks are apart, and how long they wait for each other."""
-    slowest = slowest_of(m)
-    assert slowest is not None  # there are ranks
-    apart = max(share.samples_per_s for share in m.ranks) / slowest.samples_per_s - 1
-    rate = format_rate(slowest.samples_per_s, " samples/s")
-    text = f"Of {len(m.ranks)} ranks the slowest, rank {slowest.rank}, has {rate}"
-    text += f", the fastest {format_share(apart)} more" if apart >= _RANKS_APART else ", and the others as much"
-    if m.others_wait_frac is not None and m.others_wait_frac >= _RANKS_APART:
-        text += f"; accelerators wait for other ranks {format_share(m.others_wait_frac)} of the time"
-    return text + "."
-
-
 def _gain(result: SweepResult) -> str:
     if result.speedup is None or result.speedup_ci95 is None or result.recommended is result.baseline:
         return ""
     low, high = result.speedup_ci95
     than = "the default" if result.untuned_name == "PyTorch's default" else result.untuned_name
-    return f", {result.speedup:.2f} times {than} ({low:.2f} to {high:.2f})"
+    return f", {result.speedup:.2f} times {than} ({low:.2f} to {high:.2f}){proven_saving(result)}"
 
 
 def _cost(m: Measurement) -> str:
@@ -340,6 +328,6 @@ def path_lines(result: SweepResult) -> list[str]:
 def to_be_set(result: SweepResult) -> bool:
     """Whether there is something to set: nothing is found where the default comes nearest and misses the target."""
     recommended = result.recommended
-    if recommended is None or recommended.measurement is None or result.script is not None:
+    if recommended is None or recommended.measurement is None or result.script is not None or result.stays:
         return False
     return meets(recommended.measurement, result.goal) or recommended.role != "baseline"

@@ -37,9 +37,12 @@ class Effort:
     """The same where no candidate reaches the target, so that the fastest is looked for: decoders are often closer to
     each other than repeats of one are (3 % and 4 % apart in benchmarks/search/time_to_recommendation.py)."""
     rounds_in_script: int
-    """So often the best candidates take turns in the user's running script at most, before fresh starts of it confirm
-    what is recommended. Chosen: a round with one rival hardly makes chance decide less often, so only a thorough search
-    has any."""
+    """So often candidates take turns in the user's running script at most, before fresh starts of it confirm what is
+    recommended: the best one and the script as it is, while it is not proven that the script should be changed; in a
+    thorough search also the best one and its rivals."""
+    blocks_for_proof: int
+    """So often the best candidate and the baseline are compared side by side at most, while it is not proven that the
+    baseline should be changed, and further blocks may prove it."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
     most: float
@@ -53,17 +56,17 @@ DEFAULT_EFFORT = "normal"
 EFFORTS = {
     "quick": Effort(
         least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, blocks_where_none=1,
-        rounds_in_script=0, rivals=1, most=20,
+        rounds_in_script=1, blocks_for_proof=2, rivals=1, most=20,
         about="ends with the first candidate that is sufficient",
     ),
     "normal": Effort(
-        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rounds_in_script=0,
-        rivals=1, most=24,
+        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rounds_in_script=3,
+        blocks_for_proof=3, rivals=1, most=24,
         about="ends when less than one core, or less than a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
         least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, blocks_where_none=3, rounds_in_script=2,
-        rivals=2, most=float("inf"),
+        blocks_for_proof=4, rivals=2, most=float("inf"),
         about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip

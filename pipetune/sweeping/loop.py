@@ -23,6 +23,7 @@ from pipetune.records.prediction import Prediction
 from pipetune.records.sweep import Candidate, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.pooled import repetitions
+from pipetune.stats.ceilings import restate
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
 from pipetune.sweeping.lost_device import check_device
@@ -35,6 +36,7 @@ from pipetune.sweeping.next_proposal import (
     needs_new_process,
     next_proposal,
     propose_ceiling,
+    propose_repeated_ceiling,
 )
 from pipetune.sweeping.observer import Event
 from pipetune.sweeping.question import question_for
@@ -102,7 +104,9 @@ def sweep(
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
-            if plan.in_script and has_own_start(plan, proposal, bench.candidates):
+            yield from bench.repeat_refuted_ceiling()
+            has_started = has_own_start(plan, proposal, bench.candidates) or not bench.candidates[-1].forked
+            if plan.in_script and has_started:
                 break  # too dear to be repeated
             if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break
@@ -117,6 +121,7 @@ class _Bench:
     ) -> None:  # fmt: skip
         self._measure_candidate, self._find_bad_images, self._clock = measure, find_bad_images, clock
         self._began = clock()
+        self._measured = list(known)
         self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
         self._ceilings = [outcome for outcome in known if outcome.is_ceiling]
         self._other_batches = {outcome.candidate.batch_size for outcome in known if outcome.other_batch}
@@ -137,7 +142,10 @@ class _Bench:
     @property
     def so_far(self) -> SoFar:
         """What was measured."""
-        return SoFar(candidates=self.candidates, ceilings=self._ceilings, seconds=self.seconds)
+        candidates = [outcome for outcome in restate(self._measured) if outcome.role != "ceiling"]
+        return SoFar(
+            candidates=candidates, ceilings=self._ceilings, seconds=self.seconds, in_order=tuple(self._measured)
+        )
 
     def unfinished(self) -> Outcome | None:
         """The last outcome of an interrupted sweep, where it was about to be repeated."""
@@ -193,6 +201,17 @@ class _Bench:
             if outcome.measurement is not None:
                 self._ceiling = outcome
 
+    def repeat_refuted_ceiling(self) -> Iterator[Outcome]:
+        """Again where a candidate was faster than it by more than chance explains; the higher one then counts."""
+        proposal = propose_repeated_ceiling(self._plan, self.so_far)
+        if proposal is None:
+            return
+        for outcome in self._measure(proposal, "ceiling", 1, self._ceilings_workload):
+            yield outcome
+            self._ceilings.append(outcome)
+        standing = [outcome for outcome in restate(self._measured) if outcome.is_ceiling and outcome.measurement]
+        self._ceiling = standing[-1] if standing else self._ceiling
+
     @property
     def _ceilings_workload(self) -> Workload:
         workload = self._conditions.workload
@@ -247,6 +266,7 @@ class _Bench:
             other_batch=self._has_other_batch(proposal.candidate),
         )
         self._save(outcome, recording)
+        self._measured.append(outcome)
         if role != "ceiling":
             self.candidates.append(outcome)
         if recording.stopped is not None:  # only now, so that a measurement of seconds is not lost

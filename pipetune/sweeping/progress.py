@@ -16,6 +16,7 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
+from pipetune.stats.ceilings import restate
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
 
@@ -49,7 +50,7 @@ class Progress:
 def find_progress(plan: Plan, outcomes: Sequence[Outcome]) -> Progress:
     """How far the sweep of a plan has come after these outcomes, the ceilings among them."""
     space, goal, start_s = plan.present_space, plan.goal, plan.new_start_s
-    return progress(space, outcomes, goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
+    return progress(space, restate(outcomes), goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
 
 
 def progress(

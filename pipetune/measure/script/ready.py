@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from pipetune.errors import PipetuneError
+from pipetune.measure.script.joined import describe_too_few
 from pipetune.measure.script.session import ScriptSession
 from pipetune.processes.supervise import descendants
 from pipetune.records.convert import from_dict
@@ -47,8 +48,9 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
     shown = speechless = 0
     while True:
         reason = session.wait(
-            lambda: session.all_ready or bool(session.too_old or session.refused), 1.0, lambda *_: None
-        )
+            lambda: session.all_ready or bool(session.too_old or session.refused), 1.0,
+            lambda peer, message: session.early.append((peer, message)),
+        )  # fmt: skip
         if session.too_old is not None:
             raise ScriptError(
                 f"the script runs under Python {session.too_old}, and 3.11 is the oldest that can be tuned",
@@ -96,6 +98,8 @@ def _ended(session: ScriptSession) -> ScriptError:
         by = f"signal {-code}" if code < 0 else f"exit code {code}"
         return ScriptError(f"the script ended with {by} before it trained ({_came_to(session)}){said}",
                            hint="see its output in script.log of the run folder")  # fmt: skip
+    if session.too_few is not None:
+        return ScriptError(describe_too_few(session.too_few))
     if session.checkpoint is not None:
         return ScriptError(
             f"the script was ended when it was about to write {session.checkpoint}, before it had trained long enough",

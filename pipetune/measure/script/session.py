@@ -85,6 +85,10 @@ class ScriptSession:
         self._closed = False
         self.too_old: str | None = None
         """Version of a Python that is older than the hook needs."""
+        self.early: list[tuple[Peer, dict[str, Any]]] = []
+        """Messages of a measurement that began with the loader's first batch, before anybody waited for them."""
+        self.too_few: int | None = None
+        """The script has ended after so many batches, before its training was recognised."""
         self.checkpoint: str | None = None
         """The script has got to writing this file, and was ended there."""
         self.refused: str | None = None
@@ -266,6 +270,8 @@ class ScriptSession:
                 self.libraries.add(str(message["library"]))
         elif kind == "checkpoint":
             self.checkpoint = str(message.get("target"))
+        elif kind == "too_few":
+            self.too_few = int(message.get("batches", 0))
         elif kind == "refused":
             self.refused = str(message.get("message"))
         elif kind == "complaint":

@@ -91,7 +91,9 @@ def sweep_page(
 
 
 def name_of_chosen(result: SweepResult) -> str:
-    """The page's title for the recommended candidate: "nearest" if it misses the target."""
+    """The page's title for the recommended candidate: "nearest" if it misses the target, unless it is left as it is."""
+    if result.stays:
+        return "Left as it is"
     recommended = result.recommended is not None and mark_of(result, result.recommended) is Mark.RECOMMENDED
     return "Recommended" if recommended else "Nearest to the target"
 
@@ -118,7 +120,7 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
             goodput = outcome.measurement.goodput
             share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
             tiles.append((name, format_interval(outcome.measurement), share))
-    if result.speedup is not None and result.speedup_ci95 is not None:
+    if result.speedup is not None and result.speedup_ci95 is not None and not result.stays:
         low, high = result.speedup_ci95
         tiles.append(("speed-up", f"{result.speedup:.2f}x", f"95 % interval {low:.2f} to {high:.2f}"))
     return tiles
@@ -129,6 +131,8 @@ def _root(result: SweepResult) -> str:
 
 
 def _settings(result: SweepResult, recommended: Outcome) -> str | None:
+    if result.stays:
+        return None
     if result.script is not None:
         return None if result.script.loader is None else setting_line(result.script, recommended.candidate)
     if not to_be_set(result):

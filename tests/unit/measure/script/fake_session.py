@@ -29,6 +29,8 @@ class FakeSession:
         self.ready: list[Peer] = []
         self.too_old: str | None = None
         self.checkpoint: str | None = None
+        self.too_few: int | None = None
+        self.early: list[tuple[Peer, dict[str, Any]]] = []
         self.error: str | None = None
         self.refused: str | None = None
         self.exit_code: int | None = None
