@@ -42,6 +42,7 @@ BENCHMARKS = (
     Benchmark("overhead/startup.py", 120, 300),
     Benchmark("measuring/synthetic_match.py", 120, 300),
     Benchmark("overhead/many_files.py", 180, 900),
+    Benchmark("robustness/formats.py", 120, 120),
     Benchmark("packing/pack_many.py", 240, 3600),
     Benchmark("packing/pack_resume.py", 240, 1800),
     Benchmark("overhead/plotting.py", 240, 1200),

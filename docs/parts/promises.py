@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from benchmarks.catalogue import BENCHMARKS
 from docs.parts import comparisons, pack_statements, statements
 from docs.parts.markdown import code, folded, table
 from docs.parts.results import Missing, Stored, stored
@@ -31,8 +32,7 @@ class Promise:
     @property
     def script(self) -> Path:
         """The program that measures it, below ``benchmarks/``."""
-        (path,) = (_ROOT / "benchmarks").glob(f"*/{self.benchmark}.py")
-        return path.relative_to(_ROOT / "benchmarks")
+        return next(Path(one.path) for one in BENCHMARKS if one.name == self.benchmark)
 
     def statement(self) -> str:
         """What the stored result says; of a shortened run, that it was one."""
@@ -206,6 +206,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         Promise(
             text="No damaged JPEG makes jpeg-roi's C code touch memory that is not its own, leak, overflow or hang",
             benchmark="fuzz", measured=statements.fuzz,
+        ),
+        Promise(
+            text="Every shard has its own library's counts and labels, or one line says why not",
+            benchmark="formats", measured=statements.formats,
         ),
     ),
 }  # fmt: skip

@@ -104,6 +104,15 @@ def leaks(result: Stored) -> str:
     return f"{candidates} candidates, {result['processes_seen']} processes: {missed}"
 
 
+def formats(result: Stored) -> str:
+    failed = len(result["failures"])
+    library = "streaming's own" if result["streaming"] else "handwritten"
+    return (
+        f"{result['cases']} shards and folders of them ({library} MDS shards): {result['equal']} equal, "
+        f"{result['told']} told, {f'missed: {failed} others' if failed else 'no silent difference'}"
+    )
+
+
 def fuzz(result: Stored) -> str:
     found = len(result["findings"])
     return (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.augmentation.recipes import BASIC
 from pipetune.cli.output import say
+from pipetune.datasets.image_notes import count_noun
 from pipetune.datasets.index import ImageSet
-from pipetune.report.code import code_for, for_training, settings_for
+from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import pixels_of
 from pipetune.report.line import Kind, texts
 from pipetune.report.script_text import script_notes, to_do
@@ -42,7 +42,8 @@ def print_result(
     """Data set, ranking, warnings, conclusion, settings and code, in this order: what matters most stands last."""
     width, height = images.median_size
     if images.images:
-        _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
+        _line(console, f"{images.name}: {count_noun(len(images.images), 'image', 'images')} in "
+                       f"{count_noun(len(images.classes), 'class', 'classes')}, "
                        f"{format_bytes(round(images.mean_bytes))} and {width} x {height} px on average")  # fmt: skip
     if result.accelerator.source:
         _line(console, f"{result.accelerator.name}: {result.accelerator.source}")
@@ -55,13 +56,7 @@ def print_result(
         print_script(console, result, run_folder)
     elif to_be_set(result):
         print_settings(console, result, images.root)
-        code = code_for(
-            for_training(recommended.candidate, result.accelerator), root=images.root,
-            image_size=result.workload["image_size_px"], flat=len(images.classes) <= 1,
-            on_gpu=result.accelerator.kind == "cuda", run_folder=str(run_folder.resolve()), shards=images.in_shards,
-            ranks=result.workload.get("ranks", 1),
-            augment=result.workload.get("augment", BASIC),
-        )  # fmt: skip
+        code = code_of_sweep(result, recommended.candidate, str(run_folder.resolve()))
         console.print()
         say(console, code.rstrip(), style="cyan")
 

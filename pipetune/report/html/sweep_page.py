@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipetune.augmentation.recipes import BASIC, RECIPES
+from pipetune.augmentation.recipes import RECIPES
 from pipetune.candidates.describe import describe
+from pipetune.datasets.image_notes import count_noun
 from pipetune.records.redact import redact_line
 from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import Outcome
-from pipetune.report.code import code_for, for_training, settings_for
+from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
@@ -146,12 +147,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         return "\n".join(to_do(result, run_folder)) or None
     if recommended is None or not to_be_set(result) or not root:
         return None
-    return code_for(
-        for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
-        flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
-        run_folder=run_folder, shards=bool(result.dataset.get("shards")), ranks=result.workload.get("ranks", 1),
-        augment=result.workload.get("augment", BASIC),
-    )  # fmt: skip
+    return code_of_sweep(result, recommended.candidate, run_folder)
 
 
 def _script_notes(result: SweepResult) -> list[str]:
@@ -216,7 +212,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
     images = data.get("images")
     facts = [
         ("data set", data.get("name")), ("folder", data.get("root") if images else None),
-        ("images", None if not images else f"{images:,} in {data.get('classes', 0):,} classes"),
+        ("images", None if not images else f"{images:,} in {count_noun(data.get('classes', 0), 'class', 'classes')}"),
         ("mean file", format_bytes(round(data["mean_bytes"])) if data.get("mean_bytes") else None),
         ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
                         if data.get("median_width_px") else None),

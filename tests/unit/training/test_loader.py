@@ -224,8 +224,17 @@ def test_what_is_left_out_is_said(photos: Path, tmp_path: Path) -> None:
     for number, photo in enumerate(sorted(photos.rglob("*.jpg"))[:8]):
         (folder / f"{number}.jpg").write_bytes(photo.read_bytes())
     (folder / "cut.jpg").write_bytes(b"no image")
-    with pytest.warns(UserWarning, match=r"leaves out 1 files: .*cut\.jpg"), open_(tmp_path / "data") as loader:
+    with pytest.warns(UserWarning, match=r"leaves out 1 file: .*cut\.jpg"), open_(tmp_path / "data") as loader:
         assert loader.classes == ("a",)
+
+
+def test_data_without_labels_are_called_so(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, photo in enumerate(sorted(photos.rglob("*.jpg"))[:8]):
+        (folder / f"{number}.jpg").write_bytes(photo.read_bytes())
+    with pytest.warns(UserWarning, match="8 images, no labels found: all are class 0"), open_(folder) as loader:
+        assert loader.classes == ("data",)
 
 
 def test_an_epoch_that_was_left_is_not_gone_on_with(photos: Path) -> None:
