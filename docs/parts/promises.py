@@ -200,6 +200,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="resume", measured=statements.resume, readme=True,
         ),
         Promise(
+            text="After a sweep of a script no byte of an earlier file differs, and each new or changed file is named",
+            benchmark="writes", measured=statements.writes,
+        ),
+        Promise(
             text="No damaged JPEG makes jpeg-roi's C code touch memory that is not its own, leak, overflow or hang",
             benchmark="fuzz", measured=statements.fuzz,
         ),

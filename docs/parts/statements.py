@@ -121,6 +121,19 @@ def fuzz(result: Stored) -> str:
     )
 
 
+def writes(result: Stored) -> str:
+    endings = [ending for ending in result["endings"] if ending["ways"]]
+    mechanisms = list(dict.fromkeys(ending["mechanism"] for ending in endings))
+    harmed = sum(len(ending["harmed"]) for ending in endings)
+    unnamed = sum(len(ending["unnamed"]) for ending in endings)
+    ways, ends = max(ending["ways"] for ending in endings), len({ending["end"] for ending in endings})
+    return (
+        f"{ways} ways to write, {ends} ways to end, by {', '.join(mechanisms)}: "
+        f"{f'missed: {harmed} files harmed' if harmed else 'no file harmed'}, "
+        f"{f'missed: {unnamed} not named' if unnamed else 'each named'}"
+    )
+
+
 def resume(result: Stored) -> str:
     run = result["runs"][0]
     rates, outside = len(run["ratios"]), run["outside_intervals"]
