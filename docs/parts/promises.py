@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarks.catalogue import BENCHMARKS
-from docs.parts import comparisons, pack_statements, statements
+from docs.parts import comparisons, pack_statements, robustness_statements, statements
 from docs.parts.markdown import code, folded, table
 from docs.parts.results import Missing, Stored, stored
 
@@ -193,23 +193,23 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "robustness": (
         Promise(
             text="Candidates that are ended by force leave no process, memory, file or descriptor behind",
-            benchmark="leaks", measured=statements.leaks, readme=True,
+            benchmark="leaks", measured=robustness_statements.leaks, readme=True,
         ),
         Promise(
             text="A sweep that is killed at random moments and resumed ends like one that was left alone",
-            benchmark="resume", measured=statements.resume, readme=True,
+            benchmark="resume", measured=robustness_statements.resume, readme=True,
         ),
         Promise(
             text="After a sweep of a script no byte of an earlier file differs, and each new or changed file is named",
-            benchmark="writes", measured=statements.writes,
+            benchmark="writes", measured=robustness_statements.writes,
         ),
         Promise(
             text="No damaged JPEG makes jpeg-roi's C code touch memory that is not its own, leak, overflow or hang",
-            benchmark="fuzz", measured=statements.fuzz,
+            benchmark="fuzz", measured=robustness_statements.fuzz,
         ),
         Promise(
             text="Every shard has its own library's counts and labels, or one line says why not",
-            benchmark="formats", measured=statements.formats,
+            benchmark="formats", measured=robustness_statements.formats,
         ),
     ),
 }  # fmt: skip

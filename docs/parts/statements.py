@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from statistics import fmean, median
 
 from benchmarks.measuring.emulated_rates import MAX_ERROR
 from benchmarks.scripts.own_script import Found
 from docs.parts.results import Stored, interval, outcomes, percent, span
+from docs.parts.robustness_statements import none_or
 from pipetune.augmentation.recipes import MIXUP
 
 
@@ -94,58 +94,6 @@ def nvml_pace(result: Stored) -> str:
 def startup(result: Stored) -> str:
     found = result["commands"]["pipetune --help"]
     return f"{found['median_s']:.2f} s, {found['ratio_to_plain_python']:.1f} times an empty Python's start"
-
-
-def leaks(result: Stored) -> str:
-    left = [name for end in result["ends"].values() for names in end["left"].values() for name in names]
-    candidates = sum(end["candidates"] for end in result["ends"].values())
-    names = ", ".join(re.sub(r"^\d+ ", "", name) for name in left)
-    missed = f"missed: {len(left)} left behind ({names})" if left else "nothing left"
-    return f"{candidates} candidates, {result['processes_seen']} processes: {missed}"
-
-
-def formats(result: Stored) -> str:
-    failed = len(result["failures"])
-    library = "streaming's own" if result["streaming"] else "handwritten"
-    return (
-        f"{result['cases']} shards and folders of them ({library} MDS shards): {result['equal']} equal, "
-        f"{result['told']} told, {f'missed: {failed} others' if failed else 'no silent difference'}"
-    )
-
-
-def fuzz(result: Stored) -> str:
-    found = len(result["findings"])
-    return (
-        f"{result['iterations']:,} damaged images, {result['crops'] + result['filled']:,} of them decoded: "
-        f"{'nothing found' if not found else f'missed: {found} findings'}; slowest image {result['slowest_s']:.1f} s"
-    )
-
-
-def writes(result: Stored) -> str:
-    endings = [ending for ending in result["endings"] if ending["ways"]]
-    mechanisms = list(dict.fromkeys(ending["mechanism"] for ending in endings))
-    harmed = sum(len(ending["harmed"]) for ending in endings)
-    unnamed = sum(len(ending["unnamed"]) for ending in endings)
-    ways, ends = max(ending["ways"] for ending in endings), len({ending["end"] for ending in endings})
-    return (
-        f"{ways} ways to write, {ends} ways to end, by {', '.join(mechanisms)}: "
-        f"{f'missed: {harmed} files harmed' if harmed else 'no file harmed'}, "
-        f"{f'missed: {unnamed} not named' if unnamed else 'each named'}"
-    )
-
-
-def resume(result: Stored) -> str:
-    run = result["runs"][0]
-    rates, outside = len(run["ratios"]), run["outside_intervals"]
-    return (
-        f"killed {run['kills']} times: {_none_or(run['measured_twice'])} measured twice, "
-        f"{_none_or(run['swapped_pairs'])} ranked in another order, {rates - outside} of {rates} rates "
-        "inside their interval"
-    )
-
-
-def _none_or(number: int) -> str:
-    return str(number) if number else "none"
 
 
 def many_files(result: Stored) -> str:
@@ -255,7 +203,7 @@ def search_stability(result: Stored) -> str:
     twice = sum(len(one["measured_twice"]) for one in killed)
     doubtful = sum(bool(one["doubts"]) for one in disturbed)
     return (
-        f"{len(killed)} sweeps killed {killed[0]['kills']} times each: {_none_or(twice)} measured twice; {doubtful} of "
+        f"{len(killed)} sweeps killed {killed[0]['kills']} times each: {none_or(twice)} measured twice; {doubtful} of "
         f"{len(disturbed)} sweeps on a disturbed machine said that they were uncertain"
     )
 
