@@ -7,8 +7,6 @@ import os
 from types import FrameType
 from typing import Any
 
-from pipetune.hook.kept import tensors_of
-
 #: So many frames lie at most between a loop over Accelerate's dispatcher and the iterator that torch makes for it.
 _FRAMES = 8
 
@@ -103,16 +101,6 @@ def _are_places(values: Any) -> bool:
     if not isinstance(values, list | tuple) or not values:
         return False
     return all(isinstance(value, str | os.PathLike) and "/" in str(value) for value in values)
-
-
-def same_batches(one: Any, other: Any) -> bool:
-    """Whether two batches have the same tensors: two workers have yielded the same samples."""
-    ours, theirs = tensors_of(one), tensors_of(other)
-    if not ours or len(ours) != len(theirs):
-        return False
-    return all(
-        a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all()) for a, b in zip(ours, theirs, strict=True)
-    )
 
 
 def is_iterable_set(loader: Any) -> bool:

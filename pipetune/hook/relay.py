@@ -22,7 +22,7 @@ from typing import Any
 from pipetune.hook.built import BuiltSource
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.device_memory import DeviceMemory
-from pipetune.hook.guards import same_batches
+from pipetune.hook.division import Division, RepeatedSamplesError
 from pipetune.hook.source import Source
 from pipetune.measure import wire
 from pipetune.measure.phases import PhaseProgress, Phases, Question, plan_phases
@@ -50,14 +50,16 @@ class Relay:
     Args:
         follows: another rank decides when a measurement is over.
         ranks: how many train together.
+        division: judges an iterable data set; ``None``: it has indices.
     """
 
     def __init__(
         self, channel: Channel, source: Source | BuiltSource, clock: LoopClock, *, follows: bool = False,
-        ranks: int = 1, now_ns: Callable[[], int] = time.monotonic_ns, leave: Callable[[int], Any] = os._exit,
+        ranks: int = 1, division: Division | None = None, now_ns: Callable[[], int] = time.monotonic_ns,
+        leave: Callable[[int], Any] = os._exit,
     ) -> None:  # fmt: skip
         self._channel, self._source, self._clock = channel, source, clock
-        self._follows, self._ranks = follows, ranks
+        self._follows, self._ranks, self._division = follows, ranks, division
         self._now_ns, self._leave = now_ns, leave
         self._phase = "keeping"
         self._phases: Phases | None = None
@@ -85,8 +87,6 @@ class Relay:
         """Of the device, where it is measured."""
         self._settled = False
         """It is counted from a step of the new batches on."""
-        self._compared: Any = None
-        """The first batch of an iterable data set's workers, to be compared with the second."""
         source.go_on()
 
     def next(self) -> Any:
@@ -158,7 +158,9 @@ class Relay:
 
     def _begin(self, request: dict[str, Any]) -> bool:
         self._progress, self._unsent, self._batches, self._stop_at = PhaseProgress(), [], 0, None
-        self._compared, self._label, self._memory, self._settled = None, "", None, False
+        self._label, self._memory, self._settled = "", None, False
+        if self._division is not None:
+            self._division.begin()
         self._starts = int(request["starts"]) if request["role"] != "ceiling" and self._source.stream is not None else 0
         workers, depth = int(request["num_workers"]), int(request["prefetch_depth"])
         question = None if request["question"] is None else _question(request["question"])
@@ -208,7 +210,8 @@ class Relay:
                 if self._phase == "measuring" and self._batches == 0:
                     starts = self._time_starts()
                 batch = self._source.next()
-                self._compare_workers(batch, first=first)
+                if first or self._batches & (self._batches - 1) == 0:  # the first, second, fourth …
+                    self._refuse_repeats()
             except StopIteration:
                 raise
             except Exception as error:
@@ -240,26 +243,23 @@ class Relay:
             found.append(source.time_start())
         return found
 
-    def _compare_workers(self, batch: Any, *, first: bool) -> None:
-        """Refuse workers of an iterable data set that all yield the same samples.
+    def _refuse_repeats(self) -> None:
+        """Refuse workers of an iterable data set that yield each sample several times.
 
         Raises:
-            ValueError: they do.
+            RepeatedSamplesError: they do.
         """
-        source = self._source
-        several = int(source.settings.get("num_workers", 0)) > 1  # the script's own are its own affair
-        divides_itself = hasattr(source.loader, "d")  # fastai's, whose stand-in is iterable
-        if source.stream is not None or source.replaying or not several or self._phase != "measuring" or divides_itself:
+        fault = self._find_repeats()
+        if fault is None:
             return
-        if first:
-            self._compared = batch
-        elif self._compared is not None:
-            same, self._compared = same_batches(self._compared, batch), None
-            if same:
-                raise ValueError(
-                    "two workers yield the same samples: the IterableDataset does not divide its data among workers "
-                    "(torch.utils.data.get_worker_info), so each sample would come as often as there are workers"
-                )
+        script_has = self._source.loader.num_workers  # as many workers are the script's own affair
+        if self._source.settings.get("num_workers", script_has) != script_has:
+            raise RepeatedSamplesError(fault)
+
+    def _find_repeats(self) -> str | None:
+        if self._division is None or self._source.replaying or self._phase != "measuring":
+            return None
+        return self._division.find_fault(self._source.inner)
 
     def _push(self, steps: list[StepTime]) -> None:
         """Count steps that have finished."""
@@ -292,6 +292,11 @@ class Relay:
         return replace(step, t_start_ns=step.t_start_ns - skipped, t_end_ns=step.t_end_ns - skipped)
 
     def _finish(self) -> None:
+        try:
+            self._refuse_repeats()
+        except RepeatedSamplesError as error:
+            self._fail("timed", error)
+            return
         ahead = 0
         if self._ranks > 1:
             # The first one has waited for new workers.
@@ -304,6 +309,7 @@ class Relay:
             window_batches=self._progress.window_batches, ended_early=self._progress.answered,
             epoch_windows=self._progress.epoch_windows, epoch_batches=getattr(self._source, "epoch_batches", None),
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
+            repeats=self._find_repeats() is not None,
             other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.found()),

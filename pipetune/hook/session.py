@@ -22,8 +22,10 @@ from pipetune.hook.describe import (
     expressions_of,
     settings_of,
 )
+from pipetune.hook.division import division_of
 from pipetune.hook.feed import Feed, Other
 from pipetune.hook.guards import is_iterable_set, loads_for_all_ranks, own_generators, shards_of, told_workers
+from pipetune.hook.iteration_report import FETCH, WORKER, IterationReports
 from pipetune.hook.loop_iterator import iterator_class
 from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
 from pipetune.hook.registry import Known, Loaders
@@ -65,7 +67,8 @@ def enter(folder: str) -> None:
     profile = _profile_in(folder)
     if profile is not None:
         profiles.use_pil(profile)  # whether it was taken is said when the script trains
-    session = Session(channel, profile)
+    session = Session(channel, profile, folder)
+    when_imported((WORKER, FETCH), IterationReports(folder).on_module)
     modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH, ffcv.LOADER)
     when_imported(modules, session.on_module)
 
@@ -76,10 +79,14 @@ def _profile_in(folder: str) -> profiles.Profile | None:
 
 
 class Session:
-    """One process of the script."""
+    """One process of the script.
 
-    def __init__(self, channel: Channel, profile: profiles.Profile | None) -> None:
-        self._channel = channel
+    Args:
+        folder: with what is reported of iterable data sets; ``None``: nothing is.
+    """
+
+    def __init__(self, channel: Channel, profile: profiles.Profile | None, folder: str | None = None) -> None:
+        self._channel, self._folder = channel, folder
         self._cores_at_first = tuple(sorted(os.sched_getaffinity(0)))
         self._matcher = None if profile is None else profiles.Matcher(profile)
         self._loaders = Loaders()
@@ -259,11 +266,14 @@ class Session:
         clock, (rank, ranks) = clock_for(None), _ranks()
         if ranks > 1 and id(feed.loader) in self._for_all_ranks:
             raise _NotMeasuredError(FOR_ALL_RANKS)
+        division = division_of(feed.loader, self._folder) if isinstance(feed.source, Source) else None
+        undivided = division is not None and division.is_undivided(feed.source.inner, feed.loader)
         found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **_device(clock)}
+        found["undivided"] = undivided
         self.trained = feed
         refuse_checkpoints(self._on_checkpoint)
         let_schedules_go_on()
-        relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks)
+        relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks, division=division)
         self.report("ready", **found, rank=rank, ranks=ranks)
         return relay
 

@@ -58,6 +58,9 @@ class ScriptLoader:
     told_workers: tuple[str, ...] = ()
     """Attributes of an iterable data set that hold the number of workers, or how much each of them yields: with another
     number it would repeat samples, or leave some out."""
+    undivided: bool = False
+    """An iterable data set that has not asked how many workers there are while the script's own loader read it: each
+    worker yields every sample."""
     others_trained: int = 0
     """Other loaders that the script trains on, which are left as they are."""
     torch: str = ""

@@ -29,6 +29,7 @@ from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, 
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
+from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
@@ -40,8 +41,6 @@ from pipetune.sampler.other_processes import busiest_others, cpu_times
 
 #: Time that a measurement may take besides warm-up and timed phase: workers that start, and what they import (s).
 _ALLOWANCE_S = 60.0
-#: Other loaders are spoken of from this share of the time on that a training loop waits for them.
-_OTHER_LOADERS_FRAC = 0.02
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
 #: Kinds of failures that end the script, and how many in a row are enough.
@@ -321,15 +320,9 @@ class ScriptBench:
         epoch_batches = recording.result.get("epoch_batches") or 0
         if role != "ceiling" and 0 < epoch_batches < _MOST_BATCHES:
             self._epoch_batches[candidate.num_workers] = epoch_batches
-        other_loaders_frac = recording.result.get("other_loaders_frac") or 0.0
-        if role == "baseline" and other_loaders_frac > _OTHER_LOADERS_FRAC:
-            self._note(
-                f"the script waits for its other loaders {100 * other_loaders_frac:.0f} % of the time; they keep their "
-                "settings, and that counts as its training step"
-            )
-        psnr_db = recording.result.get("psnr_db")
-        if psnr_db is not None and candidate.decoder != "own":
-            self._note(f"decoded alone, crops are at least {psnr_db:.0f} dB from your script's own, on its own files")
+        undivided = self.loader is not None and self.loader.undivided
+        for text in remarks(recording.result, role, candidate, undivided=undivided):
+            self._note(text)
         if not session.process_ended:
             settle(session.pid)
         recording.speed_after = present_speed()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipetune.hook.channel import ChannelClosedError
+from pipetune.hook.division import SAME_SAMPLES
 from pipetune.hook.relay import KEEP, Relay
 from pipetune.hook.source import Source
 from pipetune.measure.script.protocol import CLOSED
@@ -289,32 +290,43 @@ def test_a_follower_whose_worker_fails_says_so() -> None:
     assert loop.channel.kinds("failure", "stopped") == ["failure"]
 
 
-def iterable(*requests: dict[str, Any], workers: int = 0) -> Loop:
-    loop = Loop(FakeChannel(*requests), Endless(4000), workers=workers)
-    loop.source.loader.collate_fn = lambda items: [tensor_of(items)]
-    return loop
+class FakeDivision:
+    """Finds the fault from a number of batches on, where there are so many workers."""
+
+    def __init__(self, several: int = 2, after: int = 0) -> None:
+        self.several, self.after = several, after
+        self.begun = self.asked = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+        self.asked = 0
+
+    def find_fault(self, iterator: Any) -> str | None:
+        self.asked += 1
+        return SAME_SAMPLES if len(iterator._workers) >= self.several and self.asked > self.after else None
 
 
-def tensor_of(items: list[int]) -> Any:
-    from tests.unit.hook.fake_tensor import Tensor
+def iterable(*requests: dict[str, Any], workers: int = 0, after: int = 0) -> Loop:
+    division: Any = FakeDivision(after=after)
+    return Loop(FakeChannel(*requests), Endless(4000), workers=workers, division=division)
 
-    return Tensor(*items)
 
-
-def test_workers_that_all_yield_the_same_samples_are_refused() -> None:
-    loop = iterable(measure(workers=2), measure(workers=1), END)
+@pytest.mark.parametrize("after", [0, 3], ids=["at once", "when the measurement is nearly over"])
+def test_workers_that_yield_the_same_samples_are_refused_whenever_that_is_known(after: int) -> None:
+    loop = iterable(measure(workers=2), measure(workers=1), END, after=after)
     loop.run()
     (failure,) = loop.channel.of("failure")
-    assert failure["error"] == "ValueError"
-    assert "get_worker_info" in failure["message"]
-    assert len(loop.channel.of("result")) == 1  # a single worker yields each once
+    assert (failure["error"], failure["message"]) == ("RepeatedSamplesError", SAME_SAMPLES)
+    (result,) = loop.channel.of("result")  # a single worker yields each once
+    assert result["repeats"] is False
     assert loop.statuses == [0]
 
 
-def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is() -> None:
-    loop = iterable(measure("baseline"), measure(workers=1), measure("baseline"), END, workers=2)
+def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is_and_that_is_told() -> None:
+    deeper = measure(workers=2, prefetch_factor=4)
+    loop = iterable(measure("baseline"), measure(workers=1), measure("baseline"), deeper, END, workers=2)
     loop.run()
-    assert len(loop.channel.of("result")) == 3
+    assert [result["repeats"] for result in loop.channel.of("result")] == [True, False, True, True]
     assert loop.statuses == [0]
 
 
