@@ -1,0 +1,94 @@
+"""Chooses the first mechanism that this system allows, and settles what an earlier one has left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.protection.contract import Protection, Request, Unavailable
+from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
+from pipetune.records.written import WrittenFiles
+
+#: Environment variable with the names of the only mechanisms that may be tried, for tests: ``guard`` or
+#: ``supervised,guard``.
+ONLY = "PIPETUNE_PROTECTION"
+
+#: Name -> begins protection, or raises Unavailable; in the order in which they are tried.
+OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = MappingProxyType({})
+#: Name -> puts back and moves what a killed pipetune has left, by what stands in the state.
+SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], WrittenFiles]] = MappingProxyType({})
+
+
+def choose_protection(run: Path, request: Request) -> Protection:
+    """Begin the first mechanism that works here.
+
+    Args:
+        run: the run folder, locked by this process; what an earlier start has left in it is settled already.
+
+    Raises:
+        UsageError: none works here; it says why each does not.
+        PipetuneError: the disk refuses.
+    """
+    allowed = [name for name in os.environ.get(ONLY, "").split(",") if name]
+    folder = _open_folder(run)
+    reasons = []
+    for name, begin in OPENERS.items():
+        if allowed and name not in allowed:
+            continue
+        try:
+            return begin(folder, request)
+        except Unavailable as reason:
+            reasons.append(f"{name}: {reason}")
+        except OSError as error:
+            reasons.append(f"{name}: {error.strerror or error}")
+    folder.close()
+    raise UsageError(
+        f"the files that your script may overwrite cannot be protected here ({'; '.join(reasons)})",
+        hint="with --allow-writes it is tuned without protection: run it in a folder that does not matter",
+    )
+
+
+def is_unsettled(run: Path) -> bool:
+    """Whether a pipetune that was killed has left something to put back in this run folder."""
+    return (run / FOLDER).is_dir()
+
+
+def settle_protection(run: Path) -> WrittenFiles | None:
+    """Put back and move what a pipetune that was killed has left in a run folder; ``None``: there was nothing.
+
+    Args:
+        run: the run folder. It belongs to this user, because what stands in it decides which files are written.
+
+    Raises:
+        PipetuneError: processes of the script still run, or the disk refuses.
+    """
+    if not is_unsettled(run):
+        return None
+    folder = _open_folder(run)
+    state = folder.read_state()
+    settle = None if state is None else SETTLERS.get(str(state.get("mechanism")))
+    if state is None or settle is None:
+        folder.close(keep=state is not None)
+        return None
+    keep = True
+    try:
+        written = settle(folder, state)
+        keep = bool(written.notes)
+    finally:
+        folder.close(keep=keep)
+    return written
+
+
+def _open_folder(run: Path) -> ProtectionFolder:
+    try:
+        return ProtectionFolder(run)
+    except InUseError:
+        raise PipetuneError(
+            f"processes of the script in {run} still run", hint="end them, then write the same command again"
+        ) from None
+    except OSError as error:
+        raise PipetuneError(f"cannot write to {run}: {error.strerror}", hint="check its permissions") from error

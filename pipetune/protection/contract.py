@@ -1,0 +1,55 @@
+"""What every mechanism of protection offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pipetune.records.written import WrittenFiles
+
+
+class Unavailable(Exception):
+    """This system does not allow a mechanism; the message is the reason, without a full stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be protected."""
+
+    command: tuple[str, ...]
+    """As the user wrote it: folders that it names are of interest."""
+    cwd: Path
+    """In which it is started; absolute."""
+    open_places: tuple[Path, ...] = ()
+    """Folders in which writing takes effect at once: pipetune's own. Absolute; those that are made later in the
+    temporary folder, with the prefix ``pipetune-``, are among them."""
+
+
+class Protection(Protocol):
+    """A mechanism at work, from before the first start of a script until after its last end."""
+
+    mechanism: str
+    """See :class:`pipetune.records.written.WrittenFiles`."""
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command that starts another one under protection: the process becomes that command (``exec``).
+
+        Its standard streams, signals, exit code, working folder and user stay what they are without protection.
+        """
+
+    def variables(self) -> dict[str, str]:
+        """Variables that the command needs in its environment."""
+
+    def passed_fds(self) -> tuple[int, ...]:
+        """Descriptors that the supervisor of a start keeps open until everything of that start has ended."""
+
+    def collect(self) -> WrittenFiles:
+        """Put back what existed, move what is new to its place, and list both. Every start has ended.
+
+        May be called again: what is done stays done. Never raises for a file: see :attr:`WrittenFiles.notes`.
+        """
+
+    def close(self) -> None:
+        """Give up the lock, and remove what the mechanism has stored, unless something could not be put back."""

@@ -1,0 +1,112 @@
+"""The folder ``protection`` of a run folder: what a mechanism needs to put files back, also after ``kill -9``.
+
+::
+
+    RUN/protection/
+        lock          locked (flock) by pipetune and by the supervisor of each start, until everything has ended
+        state.json    {"schema": 1, "mechanism": "overlay", …}: written before the first start, whole
+        journal.jsonl and copies/    of the mechanisms that copy: see pipetune/protection/journal.py
+
+While the folder exists, something may have to be put back. It is removed when that is done. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER, LOCK, STATE, JOURNAL, COPIES = "protection", "lock", "state.json", "journal.jsonl", "copies"
+SCHEMA = 1
+#: Longest time that a supervisor takes to end everything of a start whose pipetune was killed (s).
+_END_S = 20.0
+_CHECK_S = 0.1
+
+
+class InUseError(Exception):
+    """Processes of a start still run."""
+
+
+class ProtectionFolder:
+    """A run folder's folder ``protection``, locked by this process.
+
+    Args:
+        run: the run folder.
+
+    Raises:
+        InUseError: after a wait, another process still holds the lock.
+        OSError: the disk refuses.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run.resolve()
+        self.path = self.run / FOLDER
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        self.lock_fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            _lock(self.lock_fd)
+        except BaseException:
+            os.close(self.lock_fd)
+            raise
+        self._closed = False
+
+    def write_state(self, mechanism: str, fields: Mapping[str, Any]) -> None:
+        """Replace the state as a whole; it is on the disk when this returns."""
+        new = self.path / f"{STATE}.new"
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump({"schema": SCHEMA, "mechanism": mechanism, **fields}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self.path / STATE)
+
+    def read_state(self) -> dict[str, Any] | None:
+        """The state; ``None``: no mechanism has begun, and nothing has to be put back."""
+        try:
+            state = json.loads((self.path / STATE).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return state if isinstance(state, dict) and state.get("schema") == SCHEMA else None
+
+    def close(self, *, keep: bool = False) -> None:
+        """Remove the folder and give the lock back. May be called again.
+
+        Args:
+            keep: something in it is still needed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if not keep:
+            remove_tree(self.path)
+        os.close(self.lock_fd)
+
+
+def remove_tree(folder: str | Path) -> None:
+    """Remove a folder with everything in it that can be removed; overlayfs leaves folders that nobody may enter."""
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            if not os.path.islink(path):
+                with contextlib.suppress(OSError):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(fd: int) -> None:
+    deadline = time.monotonic() + _END_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise InUseError from None
+            time.sleep(_CHECK_S)
+        except OSError:  # a file system without locks
+            return

@@ -1,0 +1,28 @@
+"""What a script wrote while it was tuned. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Names of the mechanisms, in the order in which they are tried, and of the absence of one.
+OVERLAY, SUPERVISED, GUARD, UNPROTECTED = "overlay", "supervised", "guard", "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFiles:
+    """Files that a script made, changed or removed: absolute paths, each tuple sorted."""
+
+    mechanism: str
+    """What kept files harmless that existed before: ``overlay``, ``supervised``, ``guard``, or ``none``
+    (``--allow-writes``: the files are as the script left them)."""
+    created: tuple[str, ...] = ()
+    """Files that did not exist before. They are where the script wrote them."""
+    changed: tuple[str, ...] = ()
+    """Files that existed before, and were written, replaced, or got another mode or time."""
+    removed: tuple[str, ...] = ()
+    """Files that existed before, and were removed or renamed."""
+    notes: tuple[str, ...] = ()
+    """What could not be put back or moved, or is not known, one sentence each."""
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.changed or self.removed or self.notes)
