@@ -16,7 +16,7 @@ from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.candidates.settings import SIMD, needs_own_process
-from pipetune.errors import PipetuneError
+from pipetune.errors import FailsAgainError
 from pipetune.install.find import is_simd
 from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import failures
@@ -24,7 +24,8 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.sampled_gpu import open_sampled_gpu
-from pipetune.measure.script.arrivals import Arrivals, ended
+from pipetune.measure.script.arrivals import Arrivals
+from pipetune.measure.script.ended import explain_end
 from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.pil import pil_for_hook
@@ -43,8 +44,8 @@ from pipetune.sampler.other_processes import busiest_others, cpu_times
 _ALLOWANCE_S = 60.0
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
-#: Kinds of failures that end the script, and how many in a row are enough.
-_ENDED, _MOST_ENDED = ("script_ended", "checkpoint", "crashed"), 3
+#: So many ends of the script in a row are enough.
+_MOST_ENDED = 3
 
 
 class ScriptBench:
@@ -76,6 +77,10 @@ class ScriptBench:
         self.loader: ScriptLoader | None = None
         """What it trains on, once it was started."""
         self._ended_in_a_row = 0
+        self._has_ended = False
+        """The script has ended during the last measurement."""
+        self._waits = False
+        """The script has told the failure of the last measurement, and waits."""
         self.starts = 0
         self.setup_seconds: list[float] = []
         self.notes: list[str] = []
@@ -116,7 +121,7 @@ class ScriptBench:
         self.starts += 1
         try:
             loader = wait_until_ready(
-                session, self._setup_s, lambda seconds: self._on_stage("starting the script", int(seconds), None)
+                session, self._setup_s, lambda seconds: self._on_stage(f"starting the script: {seconds:.0f} s", 0, None)
             )
         except BaseException:
             session.close()
@@ -155,7 +160,7 @@ class ScriptBench:
         """Measure one candidate once, as :func:`pipetune.measure.harness.measure` does.
 
         Raises:
-            PipetuneError: the script ends each time before anything is measured.
+            FailsAgainError: the script ends each time before anything is measured.
         """
         started, began = time.time(), time.monotonic()
         recording = Recording()
@@ -169,15 +174,16 @@ class ScriptBench:
                     candidate, role, conditions, recording, question, on_live, lambda: bool(deferred), fresh=fresh
                 )
             except ScriptError as error:
+                self._has_ended = True
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
             except (OSError, ValueError) as error:
                 failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
         measurement = None
-        self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and failure.kind in _ENDED else 0
+        self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and self._has_ended else 0
         if failure is not None and self._ended_in_a_row >= _MOST_ENDED:
-            raise PipetuneError(
+            raise FailsAgainError(
                 f"the script ended {_MOST_ENDED} times in a row while it was measured: {failure.message}",
-                hint=failure.hint or "see script.log in the run folder",
+                hint=failure.hint or f"see its output in {self._log}",
             )
         if failure is None:
             try:
@@ -203,6 +209,7 @@ class ScriptBench:
         self, candidate: Candidate, role: str, conditions: Conditions, recording: Recording, question: Question | None,
         on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool,
     ) -> Failure | None:  # fmt: skip
+        self._has_ended = self._waits = False
         settings = self.settings_of(candidate) if role != "ceiling" else {}
         starts_before = self.starts
         if fresh:
@@ -237,12 +244,16 @@ class ScriptBench:
         if self.starts > starts_before:
             recording.hello["set_up"] = to_dict(SetUp(start_s=self.setup_seconds[-1]))
         ranks = self.loader.ranks if self.loader is not None else 1
-        broken = failure is not None and (failure.kind not in ("error", "usage") or ranks > 1 or bool(self._memory))
-        if fresh or broken or session.process_ended or session.lost is not None:
+        ended = fresh or session.process_ended or session.lost is not None
+        if ended or (failure is not None and not self._can_go_on(ranks)):
             session.close()
             if session is self._relay:
                 self._relay = None
         return failure
+
+    def _can_go_on(self, ranks: int) -> bool:
+        """Whether the script, whose candidate has failed, waits for the next request as if it had not."""
+        return self._waits and ranks == 1 and not self._memory
 
     def _lives_in_process(self, candidate: Candidate) -> bool:
         """Whether a script has to be started anew for the candidate."""
@@ -295,21 +306,23 @@ class ScriptBench:
             )  # fmt: skip
         limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds))
         try:
-            reason = session.wait(lambda: state.done, limit_s, state.on_message)
+            reason = session.wait(lambda: state.done or session.unguarded, limit_s, state.on_message)
         finally:
             if not sampler.stop():
                 recording.notes.append(LEFT_BEHIND)
             elif gpu is not None and (note := recording.keep_gpu(gpu, conditions.interval_s)) is not None:
                 recording.notes.append(note)
             recording.readings = sampler.readings
+        self._waits = state.failure is not None
         if state.failure is not None:
             return state.failure
         if reason == "stopped" and not recording.result:
             return failures.stopped(state.phase)
         if reason == "limit" and not recording.result:
             return failures.hung(state.phase, limit_s, session.tail())
-        if reason == "lost" or (reason == "ended" and not recording.result):
-            return ended(session, state.phase)
+        if session.unguarded or reason == "lost" or (reason == "ended" and not recording.result):
+            self._has_ended = True
+            return explain_end(session, state.phase)
         with contextlib.suppress(OSError):
             recording.others = busiest_others(others, time.monotonic() - since)
         recording.result |= {

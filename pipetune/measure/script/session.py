@@ -88,6 +88,10 @@ class ScriptSession:
         """The script has got to writing this file, and was ended there."""
         self.refused: str | None = None
         """Why the settings of this start cannot be applied."""
+        self.unguarded = False
+        """It has no ``__main__`` guard, and a worker that was spawned has begun to train."""
+        self.loaderless: dict[str, Any] | None = None
+        """What is known of a training without a loader: see :mod:`pipetune.hook.loaderless`."""
         self.complaints: list[str] = []
         self.loaders_made: list[str] = []
         self.libraries: set[str] = set()
@@ -265,6 +269,10 @@ class ScriptSession:
             self.checkpoint = str(message.get("target"))
         elif kind == "refused":
             self.refused = str(message.get("message"))
+        elif kind == "unguarded":
+            self.unguarded = True
+        elif kind == "loaderless":
+            self.loaderless = message
         elif kind == "complaint":
             self.complaints.append(str(message.get("message")))
         else:
@@ -275,11 +283,16 @@ class ScriptSession:
         with contextlib.suppress(OSError):
             peer.channel.sendall(json.dumps({"type": kind, **fields}).encode() + b"\n")
 
-    def tail(self) -> str:
-        """The end of what this start of the script has printed."""
+    @property
+    def log(self) -> Path:
+        """The file with the script's output, of all its starts."""
+        return self._log
+
+    def tail(self, size: int = _TAIL_BYTES) -> str:
+        """The end of what this start of the script has printed, in bytes."""
         try:
             with self._log.open("rb") as file:
-                file.seek(max(self._log_began, self._log.stat().st_size - _TAIL_BYTES))
+                file.seek(max(self._log_began, self._log.stat().st_size - size))
                 return file.read().decode(errors="replace").strip()
         except OSError:
             return ""
