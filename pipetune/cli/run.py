@@ -28,15 +28,15 @@ def run_command(
     pipetune becomes the command: exit code, signals, standard input and terminal are the script's own.
     """
     from pipetune.cli.output import echo
-    from pipetune.report.script_text import command_with_flag, setting_line
+    from pipetune.report.script_text import command_with_option, setting_line
     from pipetune.sweeping.tuned import environment_of, read_tuned
 
     found = read_tuned(tuned)
     if show:
         echo(setting_line(found.summary, found.candidate))
-        by_flag = command_with_flag(found.summary, found.candidate)
-        if by_flag is not None:
-            echo(by_flag)
+        by_option = command_with_option(found.summary, found.candidate)
+        if by_option is not None:
+            echo(by_option)
         if found.refused is not None:
             echo(f"not applied here: {found.refused}", err=True)
         return

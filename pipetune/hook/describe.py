@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import linecache
 import multiprocessing
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
-from types import FrameType
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from typing import Any
 
 #: Top-level packages whose frames are not the script: the call that made the loader is looked for outside of them.
@@ -23,6 +24,9 @@ FRAMEWORKS = frozenset({
     "torch", "lightning", "lightning_fabric", "pytorch_lightning", "accelerate", "transformers", "composer", "ray",
     "torchdata", "fastai", "ignite", "nvidia", "webdataset", "functools", "contextlib", "pipetune",
 })  # fmt: skip
+#: So many calls outside of the constructor's are noted.
+_MAX_CALLS = 16
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 #: What is varied, and shown as the script writes it.
 WRITTEN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
 
@@ -39,6 +43,9 @@ class Site:
     """Line within the function, and column."""
     span: tuple[int, int, int, int]
     """First line, last line, first column, last column of the call expression."""
+    outer: tuple[tuple[CodeType, int, bool], ...] = field(default=(), compare=False, repr=False)
+    """Of the calls that led there, outwards: code, place in its instructions, and whether it calls the next inner one
+    itself. What they mean is worked out for the loader that is trained on only."""
 
 
 def site_of(frame: FrameType | None) -> Site | None:
@@ -51,6 +58,36 @@ def site_of(frame: FrameType | None) -> Site | None:
     return None
 
 
+def describe_calls(site: Site) -> list[dict[str, Any]]:
+    """The call that made a loader and those that led there, as :class:`pipetune.records.script.SourceCall` has them."""
+    here = {"file": site.file, "span": site.span, "direct": True}
+    outer = [
+        {"file": os.path.abspath(code.co_filename), "span": _span(code, place), "direct": direct}
+        for code, place, direct in site.outer
+        if not code.co_filename.startswith("<")
+    ]
+    return [here, *outer]
+
+
+def _outer(frame: FrameType | None) -> tuple[tuple[CodeType, int, bool], ...]:
+    """The calls of the script's own that are outside of a frame."""
+    outer: list[tuple[CodeType, int, bool]] = []
+    direct = True
+    while frame is not None and len(outer) < _MAX_CALLS:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in FRAMEWORKS or _is_library(frame.f_code.co_filename):
+            direct = False
+        else:
+            outer.append((frame.f_code, frame.f_lasti, direct))
+            direct = True
+        frame = frame.f_back
+    return tuple(outer)
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith("<") or "site-packages" in file or file.startswith(_STANDARD_LIBRARY)
+
+
 def made_by_framework(frame: FrameType | None) -> bool:
     """Whether the direct caller belongs to a framework, which makes a loader again from one of the script's."""
     package = "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -59,14 +96,19 @@ def made_by_framework(frame: FrameType | None) -> bool:
 
 def _site(frame: FrameType) -> Site:
     code = frame.f_code
-    positions = list(code.co_positions())
-    here = positions[frame.f_lasti // 2] if 0 <= frame.f_lasti // 2 < len(positions) else (None,) * 4
-    first, last, left, right = (value or 0 for value in here)
+    span = _span(code, frame.f_lasti)
     file = code.co_filename if code.co_filename.startswith("<") else os.path.abspath(code.co_filename)
     return Site(
         file=file, function=code.co_qualname, line=frame.f_lineno,
-        position=(frame.f_lineno - code.co_firstlineno, left), span=(first, last, left, right),
+        position=(frame.f_lineno - code.co_firstlineno, span[2]), span=span, outer=_outer(frame.f_back),
     )  # fmt: skip
+
+
+def _span(code: CodeType, place: int) -> tuple[int, int, int, int]:
+    """First line, last line, first and last column of the expression at a place in a code's instructions."""
+    here = next(itertools.islice(code.co_positions(), max(0, place // 2), None), (None,) * 4)
+    first, last, left, right = (value or 0 for value in here)
+    return first, last, left, right
 
 
 def expressions_of(site: Site, wanted: Iterable[str] = WRITTEN) -> dict[str, str]:

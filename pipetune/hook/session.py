@@ -19,6 +19,7 @@ from pipetune.hook.decoder import NotPossibleError, swap_for
 from pipetune.hook.describe import (
     batch_size_of,
     class_name,
+    describe_calls,
     expressions_of,
     settings_of,
 )
@@ -290,6 +291,7 @@ class Session:
         return {
             "identity": None if known is None else asdict(known.identity),
             "where": None if known is None else f"{known.site.file}:{known.site.line}",
+            "calls": [] if known is None else describe_calls(known.site),
             "alone_there": known is not None and self._loaders.alone_at(known),
             **found,
             "others_trained": max(0, len(self._which.trained_on()) - 1), "torch": str(sys.modules["torch"].__version__),

@@ -9,18 +9,23 @@ from types import MappingProxyType
 from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.protection.contract import Protection, Request, Unavailable
+from pipetune.protection.contract import Protection, Request, Settled, Unavailable
+from pipetune.protection.overlay import open_overlay, settle_overlay
 from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
-from pipetune.records.written import WrittenFiles
+from pipetune.records.written import OVERLAY, WrittenFiles
 
 #: Environment variable with the names of the only mechanisms that may be tried, for tests: ``guard`` or
 #: ``supervised,guard``.
 ONLY = "PIPETUNE_PROTECTION"
 
 #: Name -> begins protection, or raises Unavailable; in the order in which they are tried.
-OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = MappingProxyType({})
+OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = MappingProxyType({OVERLAY: open_overlay})
 #: Name -> puts back and moves what a killed pipetune has left, by what stands in the state.
-SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], WrittenFiles]] = MappingProxyType({})
+SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], Settled]] = MappingProxyType(
+    {
+        OVERLAY: settle_overlay,
+    }
+)
 
 
 def choose_protection(run: Path, request: Request) -> Protection:
@@ -74,12 +79,11 @@ def settle_protection(run: Path) -> WrittenFiles | None:
     if state is None or settle is None:
         folder.close(keep=state is not None)
         return None
-    keep = True
+    is_complete = False
     try:
-        written = settle(folder, state)
-        keep = bool(written.notes)
+        written, is_complete = settle(folder, state)
     finally:
-        folder.close(keep=keep)
+        folder.close(keep=not is_complete)
     return written
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pipetune.records.written import WrittenFiles
 
@@ -25,6 +25,14 @@ class Request:
     open_places: tuple[Path, ...] = ()
     """Folders in which writing takes effect at once: pipetune's own. Absolute; those that are made later in the
     temporary folder, with the prefix ``pipetune-``, are among them."""
+
+
+class Settled(NamedTuple):
+    """What came of putting back and moving."""
+
+    written: WrittenFiles
+    is_complete: bool
+    """``False``: something could not be put back or moved; what the mechanism has stored is still needed."""
 
 
 class Protection(Protocol):

@@ -4,10 +4,12 @@
 
     RUN/protection/
         lock          locked (flock) by pipetune and by the supervisor of each start, until everything has ended
+        written.json  what is listed already, so that nothing is forgotten when it is put back in two goes
         state.json    {"schema": 1, "mechanism": "overlay", …}: written before the first start, whole
         journal.jsonl and copies/    of the mechanisms that copy: see pipetune/protection/journal.py
 
-While the folder exists, something may have to be put back. It is removed when that is done. Standard library only.
+While the folder exists, something may have to be put back. It is removed when that is done. Imports the standard
+library and records only.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipetune.records.written import WrittenFiles, merge_written
+
 FOLDER, LOCK, STATE, JOURNAL, COPIES = "protection", "lock", "state.json", "journal.jsonl", "copies"
+WRITTEN = "written.json"
 SCHEMA = 1
 #: Longest time that a supervisor takes to end everything of a start whose pipetune was killed (s).
 _END_S = 20.0
@@ -58,12 +64,7 @@ class ProtectionFolder:
 
     def write_state(self, mechanism: str, fields: Mapping[str, Any]) -> None:
         """Replace the state as a whole; it is on the disk when this returns."""
-        new = self.path / f"{STATE}.new"
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, "mechanism": mechanism, **fields}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(self.path / STATE)
+        self._replace(self.path / STATE, {"schema": SCHEMA, "mechanism": mechanism, **fields})
 
     def read_state(self) -> dict[str, Any] | None:
         """The state; ``None``: no mechanism has begun, and nothing has to be put back."""
@@ -72,6 +73,27 @@ class ProtectionFolder:
         except (OSError, ValueError):
             return None
         return state if isinstance(state, dict) and state.get("schema") == SCHEMA else None
+
+    def remember_written(self, more: WrittenFiles) -> WrittenFiles:
+        """Add to what the script has written, and return all of it; it is on the disk when this returns."""
+        target = self.path / WRITTEN
+        try:
+            fields: dict[str, Any] = json.loads(target.read_bytes())
+            mechanism = str(fields.pop("mechanism"))
+            before = WrittenFiles(mechanism=mechanism, **{name: tuple(paths) for name, paths in fields.items()})
+        except (OSError, ValueError, KeyError, TypeError):
+            before = WrittenFiles(mechanism=more.mechanism)
+        written = merge_written(before, more)
+        self._replace(target, asdict(written))
+        return written
+
+    def _replace(self, target: Path, content: Mapping[str, Any]) -> None:
+        new = target.with_name(f"{target.name}.new")
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(target)
 
     def close(self, *, keep: bool = False) -> None:
         """Remove the folder and give the lock back. May be called again.

@@ -33,8 +33,8 @@ class ScriptBatches:
     """Its own batch size."""
     where: str | None = None
     """``FILE:LINE`` of the call that makes its loader."""
-    flag: str | None = None
-    """Its own option for the batch size; ``None``: none was found."""
+    option: str | None = None
+    """Its own option for the batch size, in its long form; ``None``: none can be told from its text."""
     ranks: int = 1
     """Training processes, each with batches of this size."""
 

@@ -30,6 +30,46 @@ class LoaderIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCall:
+    """One call on the way to a loader's constructor: the constructor's own, or that of a function which led to it."""
+
+    file: str
+    """Absolute."""
+    span: tuple[int, int, int, int]
+    """First line, last line, first column and last column of the call expression; lines from 1, columns from 0."""
+    direct: bool = True
+    """It calls the function of the call before it; ``False``: a library's functions lie between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingOrigin:
+    """The place in a source or configuration file where the value of a setting is written."""
+
+    file: str
+    """Absolute."""
+    line: int
+    """From 1."""
+    name: str
+    """Of the argument, key, parameter or variable that has the value there."""
+    text: str
+    """The expression as written."""
+    also: tuple[int, ...] = ()
+    """Lines of the same file with other calls that take the value from the same dictionary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptOption:
+    """The script's own option for a setting."""
+
+    words: tuple[str, ...]
+    """All its forms, the long one first: ``("--workers", "-j")``; of Hydra the key: ``("data.num_workers",)``."""
+    program: str
+    """The file that the command starts; absolute."""
+    override: bool = False
+    """Written as ``data.num_workers=8`` (Hydra), and not as ``--workers 8``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptLoader:
     """The loader that a script trains on, as the script has it."""
 
@@ -39,6 +79,8 @@ class ScriptLoader:
     """``FILE:LINE`` of the call that made it."""
     written: dict[str, str] = field(default_factory=dict)
     """Arguments as the call writes them: ``{"num_workers": "args.workers"}``."""
+    calls: tuple[SourceCall, ...] = ()
+    """The call that made it and, outwards, those that led there; libraries' calls are left out."""
     alone_there: bool = False
     """The call made no other loader."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -113,8 +155,10 @@ class ScriptSummary:
     """How often it was started."""
     confirmed: bool = False
     """The recommendation was measured in a start of its own, beside the script as it is."""
-    flag: str | None = None
-    """The script's own option for the number of workers; ``None``: none was found."""
+    option: ScriptOption | None = None
+    """The script's own option for the number of workers; ``None``: none can be told from its text."""
+    origins: dict[str, SettingOrigin] = field(default_factory=dict)
+    """Argument of the loader -> where its value is written, if not in the call itself."""
     epoch_starts_counted: bool = False
     """Rates contain the wait for workers that start anew with each epoch; ``False``: an earlier version measured
     steady rates alone."""

@@ -26,3 +26,18 @@ class WrittenFiles:
 
     def __bool__(self) -> bool:
         return bool(self.created or self.changed or self.removed or self.notes)
+
+
+def merge_written(first: WrittenFiles, then: WrittenFiles) -> WrittenFiles:
+    """What was written in one go and in a later one."""
+
+    def join(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted({*one, *other}))
+
+    return WrittenFiles(
+        mechanism=then.mechanism,
+        created=join(first.created, then.created),
+        changed=join(first.changed, then.changed),
+        removed=join(first.removed, then.removed),
+        notes=tuple(dict.fromkeys((*first.notes, *then.notes))),
+    )

@@ -154,7 +154,7 @@ def _script_lines(found: BatchSizes, script: ScriptBatches, rate: float | None) 
         else ""
     )
     yield Line(Kind.DETAIL, f"The script has batches of {script.own:,}{each}{gain}.")
-    how = script.flag and f"{script.flag} {found.knee}"
+    how = script.option and f"{script.option} {found.knee}"
     if how is None and script.where is not None:
         how = f"batch_size={found.knee} at {script.where}"
     if how is not None:

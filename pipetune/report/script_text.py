@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from itertools import pairwise
-from pathlib import PurePath
 
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD, python_start
 from pipetune.records.redact import HIDDEN
-from pipetune.records.script import ScriptLoader, ScriptSummary
+from pipetune.records.script import ScriptLoader, ScriptSummary, SettingOrigin
 from pipetune.records.sweep import Candidate, Outcome
+from pipetune.sourcetext.command_options import set_option
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_duration
 
@@ -58,15 +56,48 @@ def _needs_more(candidate: Candidate) -> bool:
 
 
 def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
-    """``'train.py:42: num_workers 4 -> 7 (written as args.workers), prefetch_factor 2 -> 4'``."""
+    """``'train.py:42: num_workers 4 -> 7 (written as args.workers), prefetch_factor 2 -> 4'``.
+
+    A value that is written elsewhere than in the loader's call is named by the place where it is.
+    """
     loader = summary.loader
     assert loader is not None
     where = _short(loader.where, summary.cwd)
-    parts = []
+    places: dict[str, list[str]] = {}
     for name, (old, new) in changes_of(loader, candidate).items():
+        shown = loader.names.get(name, name)
+        origin = summary.origins.get(name)
+        if origin is not None:
+            place = f"{_short(origin.file, summary.cwd)}:{origin.line}"
+            places.setdefault(place, []).append(
+                f"{origin.name} {old} -> {new}{_origin_note(origin, shown, old, where)}"
+            )
+            continue
         written = loader.written.get(name)
         as_written = f" (written as {written})" if written is not None and written != repr(old) else ""
-        parts.append(f"{loader.names.get(name, name)} {old} -> {new}{as_written}")
+        places.setdefault(where, []).append(f"{shown} {old} -> {new}{as_written}")
+    more = _other_changes(candidate)
+    if more:
+        places.setdefault(where, []).extend(more)
+    listed = "; ".join(f"{place}: {', '.join(parts)}" for place, parts in places.items())
+    return listed or f"{where}: nothing to change"
+
+
+def _origin_note(origin: SettingOrigin, name: str, old: object, where: str) -> str:
+    """What to know of a value that is written elsewhere: the argument, the expression, and who takes it, too."""
+    parts = [f"{name} of the loader at {where}"]
+    if origin.text != repr(old):
+        parts.append(f"written as {origin.text}")
+    if origin.also:
+        lines = ", ".join(map(str, origin.also))
+        parts.append(f"the call in line {lines} takes it, too" if len(origin.also) == 1 else
+                     f"the calls in lines {lines} take it, too")  # fmt: skip
+    return f" ({'; '.join(parts)})"
+
+
+def _other_changes(candidate: Candidate) -> list[str]:
+    """What a candidate changes besides arguments of the loader, in words."""
+    parts = []
     if candidate.worker_cores != "inherited":
         parts.append("workers on all cores that the process began with (os.sched_setaffinity in worker_init_fn)")
     if candidate.opencv_threads is not None:
@@ -75,8 +106,7 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
         parts.append("Pillow-SIMD in place of Pillow (with pipetune run, or installed in the script's environment)")
     elif candidate.decoder != "own":
         parts.append("only the crops decoded, by jpeg-roi (with pipetune run only)")
-    parts += [f"in the shell: {line}" for line in lines_before(candidate.allocator)]
-    return f"{where}: {', '.join(parts)}" if parts else f"{where}: nothing to change"
+    return [*parts, *(f"in the shell: {line}" for line in lines_before(candidate.allocator))]
 
 
 def _short(where: str | None, cwd: str) -> str:
@@ -85,35 +115,15 @@ def _short(where: str | None, cwd: str) -> str:
     return os.path.relpath(where, cwd) if where.startswith(cwd.rstrip("/") + "/") else where
 
 
-def command_with_flag(summary: ScriptSummary, candidate: Candidate) -> str | None:
+def command_with_option(summary: ScriptSummary, candidate: Candidate) -> str | None:
     """The command with the script's own option, where the number of workers is all that changes and it has one."""
     loader = summary.loader
-    if loader is None or summary.flag is None or _needs_more(candidate):
+    if loader is None or summary.option is None or _needs_more(candidate):
         return None
     if set(changes_of(loader, candidate)) != {"num_workers"}:
         return None
-    words = list(summary.command)
-    value = str(candidate.num_workers)
-    for place, word in enumerate(words):
-        if word == summary.flag and place + 1 < len(words):
-            words[place + 1] = value
-            return shlex.join(words)
-        if word.startswith(f"{summary.flag}="):
-            words[place] = f"{summary.flag}={value}"
-            return shlex.join(words)
-    # Behind a shell's text or script the option would be the shell's.
-    return shlex.join([*words, summary.flag, value]) if _names_file(words, loader) else None
-
-
-def _names_file(words: Sequence[str], loader: ScriptLoader) -> bool:
-    """Whether a command starts the file that makes the loader: by its name, or as a module."""
-    if loader.identity is None:
-        return False
-    file = PurePath(loader.identity.file)
-    modules = [after for word, after in pairwise(words) if word == "-m"]
-    return any(PurePath(word).name == file.name and " " not in word for word in words) or any(
-        module.rpartition(".")[2] in (file.stem, file.parent.name) for module in modules
-    )
+    words = set_option(summary.option, summary.command, candidate.num_workers)
+    return None if words is None else shlex.join(words)
 
 
 def training_command(summary: ScriptSummary, run_folder: str) -> str:
@@ -127,9 +137,9 @@ def to_do(result: SweepResult, run_folder: str) -> list[str]:
     if summary is None or summary.loader is None or recommended is None or recommended.role == "baseline":
         return []
     lines = [f"Set in {setting_line(summary, recommended.candidate)}"]
-    by_flag = command_with_flag(summary, recommended.candidate)
-    if by_flag is not None:
-        lines.append(f"or start it as:          {by_flag}")
+    by_option = command_with_option(summary, recommended.candidate)
+    if by_option is not None:
+        lines.append(f"or start it as:          {by_option}")
     if summary.loader.identity is not None:
         lines.append(f"or leave it as it is and: {training_command(summary, run_folder)}")
     if len(lines) > 1:

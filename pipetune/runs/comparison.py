@@ -36,7 +36,7 @@ _NOT_ASKED = (
     "does_not_fit",
 )
 #: What of a tuned script was asked for; the rest of it was measured.
-_OF_SCRIPT = ("command", "cwd", "loader", "flag")
+_OF_SCRIPT = ("command", "cwd", "loader", "option", "origins")
 #: What decides how much work a sample is, for the loader or for the accelerator.
 _WORK = (
     "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "compile", "device", "cache",

@@ -37,7 +37,7 @@ from pipetune.scaling.batch_size import (
     own_sizes,
     rounded,
 )
-from pipetune.sweeping.script_flag import flag_of
+from pipetune.sourcetext.settings import option_for, origins_for
 from pipetune.sweeping.script_setup import own_candidate, uri_of
 
 #: The script's output, in the temporary folder.
@@ -311,12 +311,13 @@ def _output_since(log: Path, began: int) -> str:
 
 
 def _summary(command: Sequence[str], loader: ScriptLoader, own: int) -> ScriptBatches:
-    expression = loader.written.get("batch_size")
-    file = None if loader.identity is None else loader.identity.file
+    origin = origins_for(loader, command).get("batch_size")
+    option = option_for(loader, "batch_size", command)
+    where = loader.where if origin is None else f"{origin.file}:{origin.line}"
     return ScriptBatches(
         command=redact_words(command), own=own, ranks=loader.ranks,
-        where=None if expression is None else _relative(loader.where),
-        flag=None if expression is None or file is None else flag_of(expression, file),
+        where=_relative(where) if origin is not None or "batch_size" in loader.written else None,
+        option=None if option is None else option.words[0],
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
+from pipetune.sourcetext.settings import option_for, origins_for
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
 from pipetune.sweeping.changed_files import MOST, changes, places_of, snapshot
@@ -40,7 +41,6 @@ from pipetune.sweeping.run import (
     run_record,
     start,
 )
-from pipetune.sweeping.script_flag import flag_of
 from pipetune.sweeping.script_setup import plan_script, prepare_script
 from pipetune.usercode.make_loader import require_own
 
@@ -148,13 +148,12 @@ def _summary(
     chosen: SweepOptions, bench: ScriptBench, *, confirmed: bool = False, changed: tuple[str, ...] = ()
 ) -> ScriptSummary:
     loader = bench.loader
-    expression = None if loader is None else loader.written.get("num_workers")
-    file = None if loader is None or loader.identity is None else loader.identity.file
     return ScriptSummary(
         command=redact_words(chosen.command), cwd=os.getcwd(), loader=loader, starts=bench.starts,
         setup_s=min(bench.setup_seconds) if bench.setup_seconds else None,
         confirmed=confirmed,
-        flag=None if expression is None or file is None else flag_of(expression, file),
+        option=None if loader is None else option_for(loader, "num_workers", chosen.command),
+        origins={} if loader is None else origins_for(loader, chosen.command),
         changed_files=changed, notes=tuple(bench.notes), epoch_starts_counted=True,
     )  # fmt: skip
 

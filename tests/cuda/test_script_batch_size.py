@@ -66,7 +66,7 @@ def test_few_batch_sizes_and_at_most_one_that_did_not_fit(found: Any) -> None:
 
 
 def test_what_to_set_is_the_scripts_own_option(found: Any) -> None:
-    assert found["script"]["flag"] == "--batch-size"
+    assert found["script"]["option"] == "--batch-size"
     assert found["script"]["where"].endswith("on_gpu.py:30")
     assert "The script has batches of 16" in found["printed"]
     if not found["steep"]:  # of few sizes its own may be as fast

@@ -28,7 +28,7 @@ def test_a_script_is_tuned_and_trained_with_what_was_found(place: Path, photos: 
     assert loader["identity"]["function"] == "main"
     assert loader["dataset"].endswith("Numbered")
     assert loader["written"]["num_workers"] == "args.workers"
-    assert result["script"]["flag"] == "--workers"
+    assert result["script"]["option"]["words"][0] == "--workers"
     assert result["baseline"]["candidate"]["num_workers"] == 0
     assert result["ceiling"] is not None
     assert files_in(place) == [], "no checkpoint was written, and nothing else"
@@ -96,7 +96,7 @@ def test_a_dali_pipeline_gets_its_settings_in_fresh_starts(place: Path, photos: 
     loader = result["script"]["loader"]
     assert loader["dataset"] == "a DALI pipeline"
     assert loader["written"]["num_workers"] == "args.workers"
-    assert result["script"]["flag"] == "--workers"
+    assert result["script"]["option"]["words"][0] == "--workers"
     two = [row for row in result["outcomes"] if row["candidate"]["num_workers"] == 2]
     assert two
     assert all("failure" not in row for row in two)

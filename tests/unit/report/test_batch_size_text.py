@@ -22,7 +22,7 @@ FOUND = BatchSizes(
     bytes_per_sample=80e6,
 )  # fmt: skip
 WITH = (point(192, 790.0, 8, checkpointing=True), point(400, 800.0, 16, checkpointing=True))
-SCRIPT = ScriptBatches(command=("python", "train.py"), own=64, where="train.py:7", flag="--batch-size")
+SCRIPT = ScriptBatches(command=("python", "train.py"), own=64, where="train.py:7", option="--batch-size")
 
 
 def text(found: BatchSizes) -> str:
@@ -58,7 +58,7 @@ def test_what_a_script_has_and_where_it_is_changed() -> None:
     smaller = text(replace(script, script=replace(SCRIPT, own=512)))
     assert "Set --batch-size 128, and accumulate more gradients" in smaller
     assert "/dev/shm" not in said
-    assert "batch_size=128 at train.py:7" in text(replace(script, script=replace(SCRIPT, flag=None)))
+    assert "batch_size=128 at train.py:7" in text(replace(script, script=replace(SCRIPT, option=None)))
     fast = text(replace(script, script=replace(SCRIPT, own=192, ranks=2)))
     assert "The script has batches of 192 in each of 2 ranks: as fast, nothing is to be changed." in fast
     assert "Set " not in fast

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pipetune.records.script import LoaderIdentity, ScriptLoader, ScriptSummary
+from pipetune.records.script import LoaderIdentity, ScriptLoader, ScriptOption, ScriptSummary, SettingOrigin
 from pipetune.records.sweep import Candidate
 from pipetune.report.script_text import (
     changes_of,
-    command_with_flag,
+    command_with_option,
     script_notes,
     setting_line,
     to_do,
@@ -28,8 +28,9 @@ LOADER = ScriptLoader(
         "start_method": None, "batch_size": 16,
     },
 )  # fmt: skip
+OPTION = ScriptOption(words=("--workers", "-j"), program="/job/train.py")
 SUMMARY = ScriptSummary(
-    command=("python", "train.py", "--workers", "4", "--lr", "1"), cwd="/job", loader=LOADER, flag="--workers"
+    command=("python", "train.py", "--workers", "4", "--lr", "1"), cwd="/job", loader=LOADER, option=OPTION
 )
 OWN = Candidate(backend="script", num_workers=4, prefetch_depth=2, batch_size=16, loader="user")
 
@@ -98,6 +99,8 @@ def test_a_place_is_told_from_the_working_folder(where: str | None, cwd: str, ex
         (("python", "train.py", "--workers", "4"), "python train.py --workers 7"),
         (("python", "train.py", "--workers=4", "x y"), "python train.py --workers=7 'x y'"),
         (("python", "train.py"), "python train.py --workers 7"),
+        (("python", "train.py", "-j", "4", "-b", "8"), "python train.py -j 7 -b 8"),
+        (("python", "train.py", "-j4"), "python train.py -j7"),
         (("python", "src/train.py"), "python src/train.py --workers 7"),
         (("torchrun", "-m", "pkg.train"), "torchrun -m pkg.train --workers 7"),
         (("sh", "-c", "exec python train.py"), None),
@@ -105,7 +108,7 @@ def test_a_place_is_told_from_the_working_folder(where: str | None, cwd: str, ex
     ],
 )
 def test_the_scripts_own_option_gets_the_new_number(command: tuple[str, ...], expected: str | None) -> None:
-    assert command_with_flag(replace(SUMMARY, command=command), replace(OWN, num_workers=7)) == expected
+    assert command_with_option(replace(SUMMARY, command=command), replace(OWN, num_workers=7)) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,12 +121,23 @@ def test_the_scripts_own_option_gets_the_new_number(command: tuple[str, ...], ex
     ids=str,
 )  # fmt: skip
 def test_where_more_changes_than_the_number_of_workers_the_option_is_not_enough(changes: dict[str, Any]) -> None:
-    assert command_with_flag(SUMMARY, replace(OWN, **changes)) is None
+    assert command_with_option(SUMMARY, replace(OWN, **changes)) is None
+
+
+def test_a_value_that_is_written_elsewhere_is_named_by_its_place() -> None:
+    origin = SettingOrigin(file="/job/conf.py", line=3, name="workers", text="os.cpu_count()", also=(57,))
+    line = setting_line(
+        replace(SUMMARY, origins={"num_workers": origin}), replace(OWN, num_workers=7, prefetch_depth=4)
+    )
+    assert line == (
+        "conf.py:3: workers 4 -> 7 (num_workers of the loader at train.py:42; written as os.cpu_count(); the call in "
+        "line 57 takes it, too); train.py:42: prefetch_factor 2 -> 4"
+    )
 
 
 def test_a_script_without_such_an_option_has_no_such_command() -> None:
-    assert command_with_flag(replace(SUMMARY, flag=None), replace(OWN, num_workers=7)) is None
-    assert command_with_flag(replace(SUMMARY, loader=None), replace(OWN, num_workers=7)) is None
+    assert command_with_option(replace(SUMMARY, option=None), replace(OWN, num_workers=7)) is None
+    assert command_with_option(replace(SUMMARY, loader=None), replace(OWN, num_workers=7)) is None
 
 
 def test_the_command_that_trains_is_safe_for_a_shell() -> None:
@@ -139,7 +153,7 @@ def recommended(summary: ScriptSummary | None, **changes: Any) -> list[str]:
 def test_there_are_three_ways_to_train_with_it() -> None:
     assert len(recommended(SUMMARY)) == 3
     assert len(recommended(SUMMARY, pin_memory=True)) == 2
-    assert len(recommended(replace(SUMMARY, flag=None, loader=replace(LOADER, identity=None)))) == 1
+    assert len(recommended(replace(SUMMARY, option=None, loader=replace(LOADER, identity=None)))) == 1
 
 
 def test_what_has_to_be_written_out_in_a_command_is_told() -> None:
@@ -147,7 +161,7 @@ def test_what_has_to_be_written_out_in_a_command_is_told() -> None:
     *_, secret, scratch = recommended(replace(SUMMARY, command=command))
     assert "looks like a secret" in secret
     assert "temporary folder" in scratch
-    only_the_setting = replace(SUMMARY, command=command, flag=None, loader=replace(LOADER, identity=None))
+    only_the_setting = replace(SUMMARY, command=command, option=None, loader=replace(LOADER, identity=None))
     assert len(recommended(only_the_setting)) == 1
 
 

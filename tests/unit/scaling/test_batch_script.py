@@ -125,7 +125,7 @@ def test_the_largest_and_the_knee_of_a_script(bench: type[Bench], tmp_path: Path
     assert found.knee <= found.largest
     assert (found.model, found.image_size, found.device, found.total_bytes) == ("train.py", None, "GPU 0", 41 * GIB)
     assert found.script is not None
-    assert (found.script.own, found.script.where, found.script.flag) == (32, "train.py:7", None)
+    assert (found.script.own, found.script.where, found.script.option) == (32, "train.py:7", None)
     assert "abc" not in found.script.command
     assert found.notes == ("a note",)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,108 @@
+"""Moves new files from where a layer stores them to the paths under which the script made them.
+
+A move never replaces anything: what is there by then stays. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipetune.protection.upper import lstat
+
+#: Errors of a hard link where a copy may work: another file system, one without links, or a rule of the kernel's.
+_NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, errno.EMLINK, errno.ENOSYS})
+
+
+def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], bool]:
+    """Move what a script has made to its place.
+
+    Args:
+        created: path -> where it is stored; folders before what is in them.
+        kept: folder for what has no place, because something else is there by now. It is made where it is needed.
+
+    Returns:
+        A sentence for each that is elsewhere, and whether all are moved.
+    """
+    notes: list[str] = []
+    is_complete = True
+    for path, stored in created.items():
+        try:
+            _place(stored, path)
+        except (FileExistsError, NotADirectoryError):
+            elsewhere = kept / path.lstrip("/")
+            try:
+                os.makedirs(elsewhere.parent, mode=0o700, exist_ok=True)
+                _place(stored, str(elsewhere))
+                notes.append(f"{path} exists by now; what the script wrote there is in {elsewhere}")
+            except OSError as error:
+                notes.append(f"{path} exists by now; what the script wrote there stays in {stored} ({error.strerror})")
+                is_complete = False
+        except OSError as error:
+            notes.append(f"{path} could not be moved to its place ({error.strerror}); it is in {stored}")
+            is_complete = False
+    _copy_folder_times(created)
+    return notes, is_complete
+
+
+def _place(stored: str, path: str) -> None:
+    state = lstat(stored)
+    if state is None:  # moved already
+        return
+    if stat.S_ISDIR(state.st_mode):
+        before = lstat(path)
+        if before is None:
+            os.mkdir(path)
+            os.chmod(path, stat.S_IMODE(state.st_mode) | stat.S_IRWXU)  # until it is filled
+            _copy_owner(path, state)
+        elif not stat.S_ISDIR(before.st_mode):
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        return
+    try:
+        os.link(stored, path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        _copy(stored, path, state)
+    os.unlink(stored)
+
+
+def _copy(stored: str, path: str, state: os.stat_result) -> None:
+    if stat.S_ISLNK(state.st_mode):
+        os.symlink(os.readlink(stored), path)
+        return
+    unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
+    try:
+        shutil.copyfile(stored, unfinished, follow_symlinks=False)
+        _copy_owner(unfinished, state)
+        shutil.copystat(stored, unfinished)
+        try:
+            os.link(unfinished, path)  # unlike a rename, it replaces nothing
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "File exists", path) from None
+            os.rename(unfinished, path)
+            return
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)
+
+
+def _copy_owner(path: str, state: os.stat_result) -> None:
+    with contextlib.suppress(OSError):
+        os.chown(path, state.st_uid, state.st_gid, follow_symlinks=False)
+
+
+def _copy_folder_times(created: Mapping[str, str]) -> None:
+    for path, stored in reversed(list(created.items())):
+        if os.path.isdir(stored) and not os.path.islink(stored):
+            with contextlib.suppress(OSError):
+                shutil.copystat(stored, path)

@@ -1,0 +1,302 @@
+"""Follows an argument of a loader to where its value is written: through parameters, dictionaries, imports, attributes.
+
+A value that is followed to a constant is compared with the one that the loader has; where they differ, another place
+decides, and the constructor's own call is named instead.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipetune.records.script import SettingOrigin, SourceCall
+from pipetune.sourcetext.attributes import list_calls, step_from_attribute
+from pipetune.sourcetext.callers import find_caller, find_given, find_position, find_written
+from pipetune.sourcetext.config_files import find_in_config
+from pipetune.sourcetext.scope import (
+    Scope,
+    find_call,
+    find_default,
+    is_parameter,
+    list_assigned,
+    list_files,
+    list_modules,
+    list_roots,
+    list_statements,
+    parse_file,
+)
+from pipetune.sourcetext.written import Written
+
+#: Argument -> its place among the positional ones of torch's ``DataLoader`` (from 0).
+_POSITIONS = {"batch_size": 1, "num_workers": 5, "pin_memory": 7}
+#: So many steps are followed at most.
+_MAX_STEPS = 24
+#: What the Trainer of Transformers calls them, whose loaders no call of the script makes.
+TRAINER_NAMES = {
+    name: f"dataloader_{name}" for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+} | {"batch_size": "per_device_train_batch_size"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    calls: Sequence[SourceCall]
+    roots: Sequence[str]
+    files: Sequence[str]
+    steps: list[None]
+    """As many as were made."""
+
+    def begin_step(self) -> bool:
+        self.steps.append(None)
+        return len(self.steps) <= _MAX_STEPS
+
+
+def follow_argument(argument: str, calls: Sequence[SourceCall]) -> Written | None:
+    """Where the value of a loader's argument is written.
+
+    Args:
+        argument: under the name that the constructor has for it.
+        calls: the constructor's call and, outwards, those that led to it.
+
+    Returns:
+        ``None``: the text does not tell, or nothing is written.
+    """
+    if not calls:
+        return None
+    place = find_call(calls[0], 0)
+    if place is None:
+        return None
+    search = _Search(calls, list_roots(calls), list_files(calls), [])
+    call, scope = place
+    return _from_call(search, call, scope, argument, _POSITIONS.get(argument)) or _from_trainer(search, argument)
+
+
+def find_origin(
+    argument: str, calls: Sequence[SourceCall], value: Any, words: Sequence[str] = ()
+) -> SettingOrigin | None:
+    """Where the value of a loader's argument is written, if that is not in the call that makes the loader.
+
+    Args:
+        value: that the loader has.
+        words: of the command, which may name configuration files.
+    """
+    written = follow_argument(argument, calls)
+    if written is None:
+        return None
+    key = _last_key(written.value)
+    if key is not None:
+        configured = find_in_config(key, value, words, list_files(calls))
+        if configured is not None:
+            return configured
+    if (written.scope.file, written.value.lineno) == _line_of(calls, written):
+        return None
+    try:
+        if ast.literal_eval(written.value) != value:
+            return None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass  # computed when the script runs
+    return SettingOrigin(
+        file=written.scope.file, line=written.value.lineno, name=written.name, text=ast.unparse(written.value),
+        also=written.also,
+    )  # fmt: skip
+
+
+def _last_key(value: ast.expr) -> str | None:
+    """The last name of ``cfg.data.num_workers`` or ``cfg["data"]["num_workers"]``; ``None``: it is neither."""
+    if isinstance(value, ast.Attribute):
+        return value.attr
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+        return str(value.slice.value)
+    return None
+
+
+def _line_of(calls: Sequence[SourceCall], written: Written) -> tuple[str, int]:
+    """The constructor's own call, as a place: any of its lines is."""
+    first, last, _, _ = calls[0].span
+    return calls[0].file, written.value.lineno if first <= written.value.lineno <= last else first
+
+
+def _from_call(search: _Search, call: ast.Call, scope: Scope, name: str, position: int | None) -> Written | None:
+    value = find_written(call, name, position)
+    if value is not None:
+        return _from_expression(search, Written(name, value, scope))
+    for keyword in reversed(call.keywords):
+        if keyword.arg is None:
+            inside = _from_mapping(search, keyword.value, scope, name)
+            if inside is not None:
+                return inside
+    return None
+
+
+def _from_expression(search: _Search, here: Written) -> Written:
+    """The place where an expression's value comes from; itself where that cannot be followed."""
+    if not search.begin_step():
+        return here
+    value, scope = here.value, here.scope
+    if isinstance(value, ast.Name):
+        return _from_name(search, value.id, here) or here
+    if isinstance(value, ast.Attribute):
+        before = step_from_attribute(value, scope, search.files, search.roots)
+        return here if before is None else _from_expression(search, before)
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+        inside = _from_mapping(search, value.value, scope, str(value.slice.value))
+        return here if inside is None else inside
+    return here
+
+
+def _from_name(search: _Search, name: str, here: Written) -> Written | None:
+    scope = here.scope
+    if scope.function is not None:
+        assigned = [] if isinstance(scope.function, ast.Lambda) else _before(scope.function, name, scope)
+        if is_parameter(scope.function, name):
+            return None if assigned else _from_caller(search, name, scope)
+        if assigned:
+            return _from_only(search, assigned, name, scope)
+    assigned = list_assigned(scope.tree, name)
+    if assigned:
+        return _from_only(search, assigned, name, Scope(scope.file, scope.tree, depth=scope.depth))
+    return _from_import(search, name, scope)
+
+
+def _before(function: ast.AST, name: str, scope: Scope) -> list[tuple[ast.stmt, ast.expr | None]]:
+    return [pair for pair in list_assigned(function, name) if pair[0].lineno <= scope.line]
+
+
+def _from_only(
+    search: _Search, assigned: Sequence[tuple[ast.stmt, ast.expr | None]], name: str, scope: Scope
+) -> Written | None:
+    """The value of a variable that is assigned once; of several assignments any may be the one that counts."""
+    value = assigned[0][1]
+    if len(assigned) != 1 or value is None:
+        return None
+    return _from_expression(search, Written(name, value, replace(scope, line=value.lineno)))
+
+
+def _from_import(search: _Search, name: str, scope: Scope) -> Written | None:
+    place, inside = list_modules(scope.tree, scope.file, search.roots).get(name, ("", None))
+    tree = parse_file(place) if place else None
+    if tree is None or inside is None:
+        return None
+    return _from_only(search, list_assigned(tree, inside), inside, Scope(place, tree, depth=len(search.calls)))
+
+
+def _from_caller(search: _Search, name: str, scope: Scope) -> Written | None:
+    """What the call of the function around a place gives for a parameter; else the parameter's default."""
+    function = scope.function
+    assert function is not None
+    place = find_caller(scope, search.calls)
+    if place is None:
+        return None
+    call, outside = place
+    given = _from_call(search, call, outside, name, find_position(name, call, scope))
+    if given is not None or any(keyword.arg is None for keyword in call.keywords):
+        return given
+    default = find_default(function, name)
+    return None if default is None else Written(name, default, scope)
+
+
+def _from_trainer(search: _Search, argument: str) -> Written | None:
+    """What the only call of ``TrainingArguments``, or of a class like it, says for a loader that a trainer makes."""
+    name = TRAINER_NAMES.get(argument)
+    kinds = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
+    calls = [pair for kind in kinds for pair in list_calls(kind, search.files)]
+    if name is None or len(calls) != 1:
+        return None
+    call, scope = calls[0]
+    return _from_call(search, call, scope, name, None)
+
+
+def _from_mapping(search: _Search, value: ast.expr, scope: Scope, name: str) -> Written | None:
+    """The value of a key in the dictionary that an expression makes."""
+    if not search.begin_step():
+        return None
+    if isinstance(value, ast.Dict):
+        for key, item in reversed(list(zip(value.keys, value.values, strict=True))):
+            if isinstance(key, ast.Constant) and key.value == name:
+                return _from_expression(search, Written(name, item, scope))
+            if key is None:
+                inside = _from_mapping(search, item, scope, name)
+                if inside is not None:
+                    return inside
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+        inner = [_from_mapping(search, part, scope, name) for part in value.args]
+        return _from_call(search, value, scope, name, None) or next((part for part in inner if part), None)
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
+        right = _from_mapping(search, value.right, scope, name)
+        return right or _from_mapping(search, value.left, scope, name)
+    elif isinstance(value, ast.Name):
+        return _from_named_mapping(search, value.id, scope, name)
+    return None
+
+
+def _from_named_mapping(search: _Search, variable: str, scope: Scope, name: str) -> Written | None:
+    function = scope.function
+    if function is not None and function.args.kwarg is not None and function.args.kwarg.arg == variable:
+        return _from_changes(search, function, variable, scope, name) or _from_caller(search, name, scope)
+    if function is not None and is_parameter(function, variable):
+        changed = _from_changes(search, function, variable, scope, name)
+        given = None if changed is not None else find_given(variable, scope, search.calls)
+        return changed if given is None else _from_mapping(search, given.value, given.scope, name)
+    if function is not None and list_assigned(function, variable):
+        return _from_changes(search, function, variable, scope, name)
+    outside = Scope(scope.file, scope.tree, depth=scope.depth)
+    return _from_changes(search, scope.tree, variable, outside, name, scope.line)
+
+
+def _from_changes(
+    search: _Search, body: ast.AST, variable: str, scope: Scope, name: str, line: int | None = None
+) -> Written | None:
+    """The last of what a dictionary is made from and changed with that has a key."""
+    for part in _changes(body, variable, scope.line):
+        inside = _from_part(search, part, scope, name)
+        if inside is not None:
+            also = inside.also or _other_takers(body, variable, scope.line if line is None else line)
+            return replace(inside, also=also)
+    return None
+
+
+def _from_part(search: _Search, part: ast.expr, scope: Scope, name: str) -> Written | None:
+    place = replace(scope, line=part.lineno)
+    if isinstance(part, ast.Call):
+        return _from_call(search, part, place, name, None) or next(
+            (inside for value in part.args if (inside := _from_mapping(search, value, place, name))), None
+        )
+    return _from_mapping(search, part, place, name)
+
+
+def _changes(body: ast.AST, variable: str, before_line: int) -> list[ast.expr]:
+    """What a dictionary is made from and changed with, the last first: values, ``update`` calls, single keys."""
+    parts: list[ast.expr] = []
+    for statement in list_statements(body):
+        if statement.lineno > before_line:
+            continue
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                if isinstance(target, ast.Name) and target.id == variable:
+                    parts.append(statement.value)
+                elif isinstance(target, ast.Subscript) and _is_name(target.value, variable):
+                    parts.append(ast.copy_location(ast.Dict([target.slice], [statement.value]), statement))
+        elif isinstance(statement, ast.AnnAssign) and _is_name(statement.target, variable):
+            parts += [] if statement.value is None else [statement.value]
+        elif isinstance(statement, ast.AugAssign) and _is_name(statement.target, variable):
+            parts.append(statement.value)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            method = statement.value.func
+            if isinstance(method, ast.Attribute) and method.attr == "update" and _is_name(method.value, variable):
+                parts.append(statement.value)
+    return parts[::-1]
+
+
+def _is_name(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Name) and value.id == name
+
+
+def _other_takers(body: ast.AST, variable: str, line: int) -> tuple[int, ...]:
+    """Lines of other calls that take the same dictionary with ``**``."""
+    return tuple(sorted({
+        node.lineno
+        for node in ast.walk(body)
+        if isinstance(node, ast.Call) and node.lineno != line
+        and any(word.arg is None and _is_name(word.value, variable) for word in node.keywords)
+    }))  # fmt: skip
