@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import sys
 from types import FrameType
 from typing import Any
 
 #: So many frames lie at most between a loop over Accelerate's dispatcher and the iterator that torch makes for it.
 _FRAMES = 8
+
+
+def explain_missing_guard() -> str | None:
+    """Python's own explanation, where this process is being spawned and runs the script once more: it has no guard.
+
+    Python itself gives it as soon as such a process starts another one; a training without workers starts none.
+
+    Returns:
+        ``None``: this is the script, or the script has a guard.
+    """
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return None
+    spawn: Any = sys.modules["multiprocessing.spawn"]  # which has started it
+    try:
+        spawn._check_not_importing_main()
+    except RuntimeError as error:
+        return f"RuntimeError: {error}"
+    return None
 
 
 def loads_for_all_ranks(frame: FrameType | None) -> bool:

@@ -24,6 +24,7 @@ from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.device_memory import DeviceMemory
 from pipetune.hook.division import Division, RepeatedSamplesError
 from pipetune.hook.source import Source
+from pipetune.hook.told_failure import describe_failure
 from pipetune.measure import wire
 from pipetune.measure.phases import PhaseProgress, Phases, Question, plan_phases
 from pipetune.measure.script.protocol import CLOSED
@@ -322,10 +323,7 @@ class Relay:
 
     def _fail(self, phase: str, error: Exception) -> None:
         self._phase, self._phases = "waiting", None
-        lines = str(error).strip().splitlines() or [""]
-        # Of an error in a worker, the last line of its traceback; of CUDA, not its advice to search the web.
-        message = lines[0] if lines[0].startswith("CUDA error") else lines[-1]
-        self._channel.send("failure", phase=phase, error=type(error).__name__, message=message)
+        self._channel.send("failure", phase=phase, **describe_failure(error, self._source))
 
     def end(self, status: int) -> None:
         """End the process here, inside ``next()``, without an exception: many scripts save a checkpoint then."""

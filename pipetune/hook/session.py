@@ -25,7 +25,14 @@ from pipetune.hook.describe import (
 )
 from pipetune.hook.division import division_of
 from pipetune.hook.feed import Feed, Other
-from pipetune.hook.guards import is_iterable_set, loads_for_all_ranks, own_generators, shards_of, told_workers
+from pipetune.hook.guards import (
+    explain_missing_guard,
+    is_iterable_set,
+    loads_for_all_ranks,
+    own_generators,
+    shards_of,
+    told_workers,
+)
 from pipetune.hook.iteration_report import FETCH, WORKER, IterationReports
 from pipetune.hook.loop_iterator import iterator_class
 from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
@@ -251,6 +258,7 @@ class Session:
 
     def begin(self, feed: Feed) -> Relay | None:
         """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
+        self._end_unless_guarded()
         try:
             return self._begin(feed)
         except Exception as error:  # of ours, or of a data set that does not like to be looked at
@@ -261,6 +269,15 @@ class Session:
         finally:
             if self._end_looking is not None:
                 self._end_looking()
+
+    def _end_unless_guarded(self) -> None:
+        """End a worker that trains, because it was spawned and runs the whole script."""
+        explanation = explain_missing_guard()
+        if explanation is not None:
+            sys.stderr.write(f"{explanation}\n")
+            sys.stderr.flush()
+            self.report("unguarded")
+            os._exit(1)
 
     def _begin(self, feed: Feed) -> Relay:
         # What may raise comes before anything is changed.

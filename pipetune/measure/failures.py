@@ -153,20 +153,6 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
     return Failure(kind="error", phase=phase, message=_short(message), stderr_tail=stderr_tail)
 
 
-def from_script(error: str, text: str, phase: str, stderr_tail: str = "") -> Failure:
-    """The failure record of what a script's process has raised while it was measured.
-
-    Args:
-        error: name of the exception's class.
-        text: its message.
-    """
-    known = _known(text)
-    if known is None:
-        return Failure(kind="error", phase=phase, message=_short(f"{error}: {text}"), stderr_tail=stderr_tail)
-    kind, hint, _ = known
-    return Failure(kind=kind, phase=phase, message=_short(text), hint=hint, stderr_tail=stderr_tail)
-
-
 def recognise(texts: Iterable[str]) -> tuple[str, str] | None:
     """Kind and hint of the first of these texts that is known, a mere crash last; ``None``: none of them is."""
     found = [known[:2] for text in texts if (known := _known(text)) is not None]

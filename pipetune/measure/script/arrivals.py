@@ -10,6 +10,7 @@ from pipetune.measure import failures
 from pipetune.measure.conditions import Live
 from pipetune.measure.messages import FROM_SCRIPT, GARBLED, GarbledError, check
 from pipetune.measure.recording import Recording
+from pipetune.measure.script.ended import explain_error
 from pipetune.measure.script.session import Peer, ScriptSession
 from pipetune.measure.session import live_of
 from pipetune.measure.wire import rows_to_steps
@@ -41,9 +42,7 @@ class Arrivals:
             message = {"type": GARBLED, "what": str(error)}
         kind, recording = message["type"], self._recording
         if kind == "failure":
-            self.failure = failures.from_script(
-                message["error"], message["message"], message["phase"], self._session.tail()
-            )
+            self.failure = explain_error(message, self._session.tail())
         elif kind == GARBLED:
             self.failure = failures.garbled(self.phase, message["what"], self._session.tail())
         elif kind == "stopped":

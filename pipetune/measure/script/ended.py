@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipetune.measure import failures
 from pipetune.measure.script.last_error import find_exception, last_words, name_signal
@@ -15,6 +17,8 @@ from pipetune.records.sweep import Failure
 _SEARCHED_BYTES = 1 << 20
 #: Exit codes of a shell whose command was ended by a signal: 128 and its number.
 _BY_SIGNAL = 128
+#: Errors of a process whose worker has ended while it handed over a batch.
+_CONNECTION_LOST = ("EOFError", "ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Cause:
     """The exception's own line with its place, or the last line that was printed; ``None``: nothing was."""
     hint: str | None
     """What to try; ``None``: the error is the script's own."""
+    raised: bool = True
+    """It was an exception, or a signal in its place; ``False``: what it died of is not known."""
 
 
 def explain_end(session: ScriptSession, phase: str) -> Failure:
@@ -50,6 +56,30 @@ def explain_end(session: ScriptSession, phase: str) -> Failure:
         return Failure(kind="script_ended", phase=phase, message="the script ended", stderr_tail=tail)
     message = f"the script {describe_exit(code)}{words}"
     return Failure(kind=kind, phase=phase, message=message, hint=hint, stderr_tail=tail)
+
+
+def explain_error(message: Mapping[str, Any], tail: str) -> Failure:
+    """The failure of a candidate of which the script's process, which goes on, has told.
+
+    Args:
+        message: see :func:`pipetune.hook.told_failure.describe_failure`.
+        tail: the end of the script's output.
+    """
+    text, phase, number = message["message"], message["phase"], message.get("worker_signal")
+    known = failures.recognise([text])
+    if known is None or known[0] in ("crashed", "killed"):
+        if number:
+            kind, hint = failures.from_signal(number)
+            text = f"a loader worker was killed by {name_signal(number)}"
+            return Failure(kind=kind, phase=phase, message=text, hint=hint, stderr_tail=tail)
+        if message["error"] in _CONNECTION_LOST:
+            text = f"a loader worker ended while it handed over a batch ({message['error']})"
+            return Failure(kind="crashed", phase=phase, message=text, stderr_tail=tail)
+    if known is not None:
+        return Failure(kind=known[0], phase=phase, message=text, hint=known[1], stderr_tail=tail)
+    raised = find_exception(message.get("traceback", ""))
+    text = f"{message['error']}: {text}" if raised is None else raised.in_words(os.getcwd())
+    return Failure(kind="error", phase=phase, message=text, stderr_tail=tail)
 
 
 def describe_exit(code: int) -> str:
@@ -78,6 +108,8 @@ def find_cause(session: ScriptSession) -> Cause:
         number = exception.signal or 0
     number = number or (-code if code < 0 else max(0, code - _BY_SIGNAL))
     known = failures.recognise(texts)
-    if known is None or (known[0] == "crashed" and number):
-        known = failures.from_signal(number) if number else ("crashed", None)
-    return Cause(known[0], words, known[1])
+    if number and (known is None or known[0] == "crashed"):
+        kind, hint = failures.from_signal(number)
+    else:
+        kind, hint = ("crashed", None) if known is None else known
+    return Cause(kind, words, hint, raised=exception is not None)

@@ -8,6 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from pipetune.errors import PipetuneError
+from pipetune.measure.failures import NO_MAIN_GUARD
+from pipetune.measure.script.ended import describe_exit, find_cause
 from pipetune.measure.script.session import ScriptSession
 from pipetune.processes.supervise import descendants
 from pipetune.records.convert import from_dict
@@ -66,7 +68,7 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
             raise _ended(session)
         if reason == "lost":
             raise ScriptError(f"rank {session.lost} of the script had ended before all of them trained",
-                              hint="see its output in script.log of the run folder")  # fmt: skip
+                              hint=f"see its output in {session.log}")  # fmt: skip
         speechless = speechless + 1 if not session.peers and _should_speak(session) else 0
         if speechless >= HELLO_S:
             raise ScriptError(f"{_no_way_in(session)}", hint=_OTHERWISE)
@@ -89,13 +91,15 @@ def _ended(session: ScriptSession) -> ScriptError:
         return ScriptError(
             session.error, hint="write it as the shell would start it: pipetune sweep -- python train.py"
         )
-    code = session.exit_code
-    last = session.tail().splitlines()
-    said = f"; its last line: {last[-1][:200]}" if last else ""
+    code, cause = session.exit_code, find_cause(session)
+    hint = f"its output is in {session.log}"
+    if code and cause.kind == NO_MAIN_GUARD:
+        return ScriptError(cause.words or "", hint=cause.hint)
     if code:
-        by = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return ScriptError(f"the script ended with {by} before it trained ({_came_to(session)}){said}",
-                           hint="see its output in script.log of the run folder")  # fmt: skip
+        came_to = "" if cause.raised else f" ({_came_to(session)})"
+        words = f": {cause.words}" if cause.words else ""
+        hint = hint if cause.hint is None else f"{cause.hint}; {hint}"
+        return ScriptError(f"the script {describe_exit(code)} before it trained{came_to}{words}", hint=hint)
     if session.checkpoint is not None:
         return ScriptError(
             f"the script was ended when it was about to write {session.checkpoint}, before it had trained long enough",

@@ -80,12 +80,29 @@ def test_a_command_that_could_not_be_started_says_why() -> None:
     assert error.message == "cannot start 'x': No such file or directory"
 
 
-@pytest.mark.parametrize(("code", "expected"), [(3, "exit code 3"), (-11, "signal 11")])
+@pytest.mark.parametrize(("code", "expected"), [(3, "exit code 3"), (-11, "SIGSEGV")])
 def test_a_script_that_fails_in_its_set_up_is_told_with_its_last_line(code: int, expected: str) -> None:
     error = refused(FakeSession("ended", exit_code=code, last_lines="Traceback\nValueError: no data"))
     assert expected in error.message
     assert error.message.endswith("ValueError: no data")
     assert "Traceback" not in error.message
+    assert "run/script.log" in (error.hint or "")
+
+
+def test_a_script_that_raises_in_its_set_up_is_told_with_its_exception_and_no_more() -> None:
+    output = 'Traceback (most recent call last):\n  File "/job/train.py", line 7, in f\nOSError: Too many open files\n'
+    error = refused(came_to(FakeSession("ended", exit_code=1, last_lines=output), "torch"))
+    assert error.message == (
+        "the script ended with exit code 1 before it trained: OSError: Too many open files (/job/train.py:7)"
+    )
+    assert error.hint is not None
+    assert "ulimit -n" in error.hint
+
+
+def test_a_script_without_a_guard_is_told_so_before_it_trains() -> None:
+    output = "RuntimeError:\n  current process has finished its bootstrapping phase.\nRuntimeError: DataLoader worker"
+    error = refused(FakeSession("ended", exit_code=1, last_lines=output))
+    assert "no if __name__ == " in error.message
 
 
 def test_a_checkpoint_that_comes_first_is_told() -> None:
