@@ -16,26 +16,15 @@ from pipetune.hook.backward import tell_backward, trains_elsewhere
 from pipetune.hook.built import BuiltSource, Library, patch_constructor
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.decoder import NotPossibleError, swap_for
-from pipetune.hook.describe import (
-    batch_size_of,
-    class_name,
-    describe_calls,
-    expressions_of,
-    settings_of,
-)
+from pipetune.hook.describe import class_name, describe_calls
+from pipetune.hook.describe_trained import describe_device, describe_loader
 from pipetune.hook.division import division_of
 from pipetune.hook.feed import Feed, Other
-from pipetune.hook.guards import (
-    explain_missing_guard,
-    is_iterable_set,
-    loads_for_all_ranks,
-    own_generators,
-    shards_of,
-    told_workers,
-)
+from pipetune.hook.guards import explain_missing_guard, loads_for_all_ranks
 from pipetune.hook.iteration_report import FETCH, WORKER, IterationReports
+from pipetune.hook.loaderless import OPTIMIZER, StepsWithoutLoader
 from pipetune.hook.loop_iterator import iterator_class
-from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
+from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints
 from pipetune.hook.registry import Known, Loaders
 from pipetune.hook.relay import Relay
 from pipetune.hook.seams import (
@@ -77,6 +66,7 @@ def enter(folder: str) -> None:
         profiles.use_pil(profile)  # whether it was taken is said when the script trains
     session = Session(channel, profile, folder)
     when_imported((WORKER, FETCH), IterationReports(folder).on_module)
+    when_imported((OPTIMIZER,), session.on_optimizers)
     modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH, ffcv.LOADER)
     when_imported(modules, session.on_module)
 
@@ -113,6 +103,7 @@ class Session:
         self.trained: Feed | None = None
         """The loader that is measured, once it is known."""
         self._gave_up = False
+        self._loaderless = StepsWithoutLoader(lambda known: self.report("loaderless", **known))
 
     def report(self, kind: str, **fields: Any) -> None:
         """Send what is not worth an error."""
@@ -142,6 +133,10 @@ class Session:
             ffcv.patch_iterators(module, self._iterate)
         else:
             patch_loader(module.StatefulDataLoader, self, self._complain)
+
+    def on_optimizers(self, module: ModuleType) -> None:
+        """torch's optimizers have been imported."""
+        module.register_optimizer_step_post_hook(lambda *_: self._loaderless.stepped())
 
     def _complain(self, error: BaseException) -> None:
         self.report("complaint", message=f"{type(error).__name__}: {error}")
@@ -252,12 +247,14 @@ class Session:
 
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
+        self._loaderless.batch_taken()
         return not self._gave_up and self._which.asked(
             id(feed.loader), gradients=gradients_enabled(), elsewhere=trains_elsewhere(), first=first
         )
 
     def begin(self, feed: Feed) -> Relay | None:
         """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
+        self._loaderless.end()
         self._end_unless_guarded()
         try:
             return self._begin(feed)
@@ -286,7 +283,7 @@ class Session:
             raise _NotMeasuredError(FOR_ALL_RANKS)
         division = division_of(feed.loader, self._folder) if isinstance(feed.source, Source) else None
         undivided = division is not None and division.is_undivided(feed.source.inner, feed.loader)
-        found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **_device(clock)}
+        found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **describe_device(clock)}
         found["undivided"] = undivided
         self.trained = feed
         refuse_checkpoints(self._on_checkpoint)
@@ -304,7 +301,7 @@ class Session:
             found = dali.described(feed.loader, known)
         else:
             known = self._loaders.of(feed.loader)
-            found = _described(feed.loader, known)
+            found = describe_loader(feed.loader, known)
         return {
             "identity": None if known is None else asdict(known.identity),
             "where": None if known is None else f"{known.site.file}:{known.site.line}",
@@ -325,34 +322,9 @@ class Session:
         os._exit(0)
 
 
-def _described(loader: Any, known: Known | None) -> dict[str, Any]:
-    """What a loader of torch's or fastai's is, in the words of :class:`pipetune.records.script.ScriptLoader`."""
-    outer = fastai.outer(loader)
-    return {
-        "written": {} if known is None else expressions_of(known.site),
-        "loader_class": class_name(outer), "dataset": class_name(outer.dataset),
-        "settings": settings_of(loader), "batches": true_length(outer), "batch_size": batch_size_of(outer),
-        "iterable": is_iterable_set(loader),
-        "shards": shards_of(outer.dataset) if outer is loader and is_iterable_set(loader) else None,
-        "own_generators": own_generators(outer.dataset),
-        "told_workers": told_workers(outer.dataset, settings_of(loader).get("num_workers") or 0)
-        if outer is loader and is_iterable_set(loader) else [],
-        "fixed": list(fastai.FIXED) if outer is not loader else [],
-    }  # fmt: skip
-
-
 def _ranks() -> tuple[int, int]:
     """This process's rank and how many there are, as torch knows them or as its launcher said."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
     return 0, 1
-
-
-def _device(clock: Any) -> dict[str, Any]:
-    """The accelerator that the loop trains on, as its clock found it."""
-    if clock.name != "cuda":
-        return {"device": "cpu", "device_index": None, "device_name": None}
-    torch = sys.modules["torch"]
-    index = clock.device_index
-    return {"device": "cuda", "device_index": index, "device_name": torch.cuda.get_device_name(index)}

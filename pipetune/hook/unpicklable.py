@@ -16,10 +16,8 @@ from typing import Any
 _SENT = ("dataset", "collate_fn", "worker_init_fn")
 #: Parts that are looked at, and items of one container.
 _MAX_PARTS, _MAX_ITEMS = 10_000, 100
-#: Types that no process can send to another, by module and name.
+#: Types of what is open in this process alone, by module and name.
 _UNSENDABLE = {
-    ("_thread", "lock"),
-    ("_thread", "RLock"),
     ("_io", "TextIOWrapper"),
     ("_io", "BufferedReader"),
     ("_io", "BufferedRandom"),
@@ -70,6 +68,8 @@ def _fault_of(value: Any) -> str | None:
         return " is a generator"
     if "<locals>" in kind.__qualname__:
         return f" is of {kind.__qualname__.rpartition('.')[2]}, a class inside a function"
+    if kind.__module__ == "_thread" and "lock" in kind.__name__.lower():
+        return " is a lock"
     if (kind.__module__.partition(".")[0], kind.__name__) in _UNSENDABLE:
         return f" is an open {kind.__name__}"
     return None

@@ -80,7 +80,7 @@ class ScriptBench:
         self._has_ended = False
         """The script has ended during the last measurement."""
         self._waits = False
-        """The script has told the failure of the last measurement, and waits."""
+        """It has told the failure of the last one, and waits."""
         self.starts = 0
         self.setup_seconds: list[float] = []
         self.notes: list[str] = []
@@ -245,15 +245,11 @@ class ScriptBench:
             recording.hello["set_up"] = to_dict(SetUp(start_s=self.setup_seconds[-1]))
         ranks = self.loader.ranks if self.loader is not None else 1
         ended = fresh or session.process_ended or session.lost is not None
-        if ended or (failure is not None and not self._can_go_on(ranks)):
+        if ended or (failure is not None and (ranks > 1 or self._memory or not self._waits)):
             session.close()
             if session is self._relay:
                 self._relay = None
         return failure
-
-    def _can_go_on(self, ranks: int) -> bool:
-        """Whether the script, whose candidate has failed, waits for the next request as if it had not."""
-        return self._waits and ranks == 1 and not self._memory
 
     def _lives_in_process(self, candidate: Candidate) -> bool:
         """Whether a script has to be started anew for the candidate."""

@@ -10,6 +10,7 @@ from typing import Any
 from pipetune.errors import PipetuneError
 from pipetune.measure.failures import NO_MAIN_GUARD
 from pipetune.measure.script.ended import describe_exit, find_cause
+from pipetune.measure.script.last_error import shorten_path
 from pipetune.measure.script.session import ScriptSession
 from pipetune.processes.supervise import descendants
 from pipetune.records.convert import from_dict
@@ -49,7 +50,9 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
     shown = speechless = 0
     while True:
         reason = session.wait(
-            lambda: session.all_ready or bool(session.too_old or session.refused), 1.0, lambda *_: None
+            lambda: session.all_ready or bool(session.too_old or session.refused or session.loaderless),
+            1.0,
+            lambda *_: None,
         )
         if session.too_old is not None:
             raise ScriptError(
@@ -60,6 +63,8 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
             raise ScriptError(session.refused)
         if session.all_ready:
             return _loader_of(session)
+        if session.loaderless is not None:
+            raise _trains_without_loader(session, session.loaderless)
         if reason == "stopped":
             raise ScriptError("stopped while the script was starting")
         seconds = shown = shown + 1
@@ -83,6 +88,22 @@ def _loader_of(session: ScriptSession) -> ScriptLoader:
     names = {field.name for field in fields(ScriptLoader)}
     known = {**ready, "python": session.ready[0].hello.get("python", "")}
     return from_dict(ScriptLoader, {name: value for name, value in known.items() if name in names})
+
+
+def _trains_without_loader(session: ScriptSession, known: Mapping[str, Any]) -> ScriptError:
+    """The script steps its optimizer, and takes its batches from no loader."""
+    here = os.getcwd()
+    if known.get("function") and known.get("file"):
+        batches = f"its batches come from {known['function']} at {shorten_path(known['file'], here)}:{known['line']}"
+    elif known.get("loop"):
+        batches = f"the loop that steps its optimizer is at {shorten_path(known['loop'], here)}"
+    else:
+        batches = "where its batches come from was not seen"
+    made = session.loaders_made
+    unused = f" (it made {', '.join(dict.fromkeys(made))})" if made else ""
+    return ScriptError(
+        f"the script trains without a DataLoader{unused}; {batches}{_other_loader(session)}", hint=_OTHERWISE
+    )
 
 
 def _ended(session: ScriptSession) -> ScriptError:

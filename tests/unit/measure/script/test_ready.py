@@ -71,6 +71,37 @@ def test_a_python_that_is_too_old_is_refused_with_its_version() -> None:
     assert error.hint
 
 
+@pytest.mark.parametrize(
+    ("known", "made", "expected"),
+    [
+        (
+            {"function": "get_batch", "file": "/job/train.py", "line": 116, "loop": "/job/train.py:300"},
+            [],
+            "the script trains without a DataLoader; its batches come from get_batch at /job/train.py:116",
+        ),
+        (
+            {"function": None, "file": None, "line": None, "loop": "/job/train.py:300"},
+            ["a.py:3 (D)"],
+            "the script trains without a DataLoader (it made a.py:3 (D)); the loop that steps its optimizer is at "
+            "/job/train.py:300",
+        ),
+        ({}, [], "the script trains without a DataLoader; where its batches come from was not seen"),
+    ],
+)
+def test_a_training_without_a_loader_is_told_at_once_with_the_place_of_its_batches(
+    known: dict[str, Any], made: list[str], expected: str
+) -> None:
+    error = refused(came_to(FakeSession(loaderless={"steps": 64, **known}, loaders_made=made), "torch"), setup_s=1e6)
+    assert error.message == expected
+    assert "pipetune watch" in (error.hint or "")
+
+
+def test_one_rank_that_trains_on_a_loader_comes_first() -> None:
+    session = FakeSession(loaderless={"steps": 64})
+    session.add()
+    assert wait(session)[0].ranks == 1
+
+
 def test_pipetune_that_is_to_stop_stops() -> None:
     assert "stopped" in refused(FakeSession("stopped")).message
 
