@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipetune.records.script import SettingOrigin
+from pipetune.sourcetext.hydra import list_hydra_files
 from pipetune.sourcetext.scope import parse_file
 
 _ENDINGS = (".yaml", ".yml", ".json", ".toml")
 #: Larger files are tables and not configurations (bytes).
 _MAX_BYTES = 200_000
-#: Of Hydra's groups so many files are looked at.
-_MAX_FILES = 200
 _KEY = re.compile(r"""^\s*(?:-\s+)?["']?(?P<key>[\w.-]+)["']?\s*[:=]\s*(?P<value>[^#]*?)\s*,?\s*(?:#.*)?$""")
 
 
@@ -47,7 +45,7 @@ def _list_places(words: Sequence[str], files: Sequence[str]) -> list[Path]:
     names = [part for word in words for part in (word, word.partition("=")[2])]
     for file in files:
         names += _list_names(file)
-    places: dict[Path, None] = {}
+    places: dict[Path, None] = dict.fromkeys(list_hydra_files(words, files))
     for name in names:
         for folder in folders:
             place = folder / name
@@ -61,19 +59,11 @@ def _list_places(words: Sequence[str], files: Sequence[str]) -> list[Path]:
 
 
 def _list_names(file: str) -> Iterable[str]:
-    """Names of configuration files in a script's text; for ``hydra.main`` of those in its folder, too."""
+    """Names of configuration files in a script's text."""
     tree = parse_file(file)
     for node in () if tree is None else ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(_ENDINGS):
             yield node.value
-        if isinstance(node, ast.Call):
-            given = {word.arg: word.value.value for word in node.keywords if isinstance(word.value, ast.Constant)}
-            if "config_name" in given:
-                stem = str(given["config_name"]).removesuffix(".yaml")
-                base = Path(file).parent / str(given.get("config_path") or ".")
-                yield str(base / f"{stem}.yaml")
-                if given.get("config_path"):  # the groups that it puts together
-                    yield from itertools.islice(map(str, sorted(base.glob("*/*.yaml"))), _MAX_FILES)
 
 
 def _list_lines(place: Path, name: str) -> Iterable[tuple[int, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 from pipetune.records.script import ScriptOption, SourceCall
 from pipetune.sourcetext.callers import find_given
 from pipetune.sourcetext.command_options import find_value
+from pipetune.sourcetext.hydra import find_hydra_key
 from pipetune.sourcetext.origins import TRAINER_NAMES, follow_argument
 from pipetune.sourcetext.scope import (
     Function,
@@ -68,6 +69,9 @@ def find_option(
             return None
         declared = _declared_for(written, wanted, calls, files)
         assigned = _how_assigned(wanted, files)
+    if not declared and written is not None and (written.by_default or isinstance(written.value, ast.Attribute)):
+        key = find_hydra_key(written.name if written.by_default else str(_wanted(written.value)), words, files)
+        declared = [] if key is None else [_Declared((key,), override=True)]
     distinct = {entry.words: entry for entry in declared}
     if len(distinct) != 1 or assigned == _Assigned.ALWAYS:
         return None

@@ -15,6 +15,7 @@ from pipetune.records.script import SettingOrigin, SourceCall
 from pipetune.sourcetext.attributes import list_calls, step_from_attribute
 from pipetune.sourcetext.callers import find_caller, find_given, find_position, find_written
 from pipetune.sourcetext.config_files import find_in_config
+from pipetune.sourcetext.only_setting import find_only_setting
 from pipetune.sourcetext.scope import (
     Scope,
     find_call,
@@ -82,11 +83,14 @@ def find_origin(
         words: of the command, which may name configuration files.
     """
     written = follow_argument(argument, calls)
-    if written is None:
-        return None
-    key = _last_key(written.value)
+    if written is None:  # it may come in a dictionary that was read from a file
+        place = find_call(calls[0], 0) if calls else None
+        hidden = place is not None and any(keyword.arg is None for keyword in place[0].keywords)
+        return find_in_config(argument, value, words, list_files(calls)) if hidden else None
+    key = written.name if written.by_default else _last_key(written.value)
     if key is not None:
-        configured = find_in_config(key, value, words, list_files(calls))
+        files = list_files(calls)
+        configured = find_in_config(key, value, words, files) or find_only_setting(key, value, files)
         if configured is not None:
             return configured
     if (written.scope.file, written.value.lineno) == _line_of(calls, written):

@@ -181,6 +181,37 @@ def test_a_value_of_a_configuration_file_is_named_there(word: str, tmp_path: Pat
     assert place(tmp_path, script, word, conf__json=conf) == ("conf.json", 3, "workers", "3")
 
 
+def test_a_dictionary_that_comes_from_a_file_is_looked_for_there(tmp_path: Path) -> None:
+    script = "import json\ncfg = json.load(open('c.json'))\nk = dict(cfg['loader'])\nDataLoader([], **k)"
+    conf = '{"loader": {\n  "num_workers": 2\n}}\n'
+    assert place(tmp_path, script, c__json=conf) == ("c.json", 2, "num_workers", "2")
+
+
+SETTINGS = """
+class Node:
+    pass
+def defaults():
+    C = Node()
+    C.workers = 3
+    return C
+class Trainer:
+    def __init__(self, config):
+        self.config = config
+    def run(self):
+        DataLoader([], num_workers=self.config.workers)
+"""
+
+
+def test_a_setting_that_is_collected_at_run_time_is_the_only_one_of_its_name(tmp_path: Path) -> None:
+    script = SETTINGS + "Trainer(defaults()).run()"
+    assert place(tmp_path, script) == ("train.py", 7, "workers", "3")
+
+
+def test_of_two_settings_of_a_name_none_is_guessed(tmp_path: Path) -> None:
+    script = SETTINGS + "c = defaults()\nc.workers = 3\nTrainer(c).run()"
+    assert place(tmp_path, script) is None
+
+
 def test_a_key_that_stands_twice_with_this_value_is_not_guessed(tmp_path: Path) -> None:
     script = "import json\ncfg = json.load(open('c.json'))\nDataLoader([], num_workers=cfg['train']['n'])"
     conf = '{\n "train": {\n  "n": 3},\n "test": {\n  "n": 3}\n}\n'
