@@ -8,6 +8,7 @@ yield as many samples in an epoch as a single process does. Pixels are not compa
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from pipetune.hook import fastai
@@ -54,11 +55,13 @@ class Division:
         """Another measurement begins, with other workers."""
         self._iterators = []
 
-    def find_fault(self, iterator: Any) -> str | None:
+    def find_fault(self, iterator: Any, *, own: bool = False) -> str | None:
         """Why these workers, or those of an iterator before since :meth:`begin`, do not divide their samples.
 
         Args:
             iterator: torch's, at this moment.
+            own: there are as many workers as the script has. The data set may have been written for that number, and
+                ask which of them it is in alone.
 
         Returns:
             ``None``: they divide them, or that is not known yet.
@@ -66,7 +69,7 @@ class Division:
         workers = worker_pids(iterator)
         if workers not in self._iterators:
             self._iterators.append(workers)
-        faults = (self._find_fault_of(each) for each in self._iterators)
+        faults = (self._find_fault_of(each, own=own) for each in self._iterators)
         return next((fault for fault in faults if fault is not None), None)
 
     def is_undivided(self, iterator: Any, loader: Any) -> bool:
@@ -78,20 +81,20 @@ class Division:
         """
         workers = worker_pids(iterator)
         first = [report for report in self._read(workers) if "asked" in report]
-        if not first or any(report["divided"] for report in first):
+        if not first or any(can_divide(report, own=True) for report in first):
             return False
         if workers:
-            return not any(report["counted"] for report in first)
+            return True
         prepared = getattr(loader, "worker_init_fn", None) is not None
         return not prepared and not any(report["asked"] for report in first)
 
-    def _find_fault_of(self, workers: frozenset[int]) -> str | None:
+    def _find_fault_of(self, workers: frozenset[int], *, own: bool) -> str | None:
         reports = self._read(workers)
         if len(workers) <= 1:
             ends = [report["ended"] for report in reports if "ended" in report]
             self._alone_samples = max(ends, default=self._alone_samples)
             return None
-        if any(not report["counted"] and not report["divided"] for report in reports if "asked" in report):
+        if any(not can_divide(report, own=own) for report in reports if "asked" in report):
             return UNDIVIDED
         digests = [set(report["values"].items()) for report in reports if "values" in report]
         if any(one & other for place, one in enumerate(digests) for other in digests[:place]):
@@ -107,6 +110,15 @@ class Division:
         if not workers:
             return read_reports(self._folder, os.getpid(), self._dataset)
         return [report for pid in sorted(workers) for report in read_reports(self._folder, pid)]
+
+
+def can_divide(report: Mapping[str, Any], *, own: bool) -> bool:
+    """Whether a data set that has asked this may yield a part of its samples in each worker.
+
+    Args:
+        own: see :meth:`Division.find_fault`.
+    """
+    return bool(report["divided"] or report["counted"] or (own and report["numbered"]))
 
 
 def division_of(loader: Any, folder: str | None) -> Division | None:

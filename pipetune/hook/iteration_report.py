@@ -5,7 +5,7 @@ WebDataset, ``datasets``, litdata and streaming do, too, or as DataPipes with a 
 iterable data set in one place, its fetcher, which is watched here. The reports are lines of one file per process in
 the relay's folder, which forked and spawned workers know alike.
 
-A line is ``{"dataset": number, "asked": …, "counted": …, "divided": …}`` once the first batch is there,
+A line is ``{"dataset": number, "asked": …, "counted": …, "numbered": …, "divided": …}`` once the first batch is there,
 ``{"dataset": number, "values": {"1": digest}}`` once :data:`COMPARED` samples are, and
 ``{"dataset": number, "ended": samples}`` at the end of an epoch.
 """
@@ -50,8 +50,9 @@ class IterationReports:
         self._folder = folder
         self._watched: _Iteration | None = None
         """The iteration that runs in this process at this moment."""
-        self._counted_in = 0
-        """Process in which the number of workers was read, by the data set or in ``worker_init_fn``."""
+        self._counted_in = self._numbered_in = 0
+        """Process in which the number of workers was read, by the data set or in ``worker_init_fn``; and the worker's
+        own number."""
         self._recording: tuple[Any, Any] = (None, None)
         """torch's description of this worker, and what is handed out instead of it."""
         self._ends = 0
@@ -85,6 +86,8 @@ class IterationReports:
             def __getattribute__(self, name: str) -> Any:
                 if name in ("num_workers", "__dict__"):
                     reports._counted_in = os.getpid()
+                if name in ("id", "__dict__"):
+                    reports._numbered_in = os.getpid()
                 return super().__getattribute__(name)
 
         try:
@@ -92,7 +95,7 @@ class IterationReports:
             for name in (*getattr(info, "__dict__", ()), *getattr(type(info), "__slots__", ())):
                 object.__setattr__(made, name, getattr(info, name))
         except Exception:  # torch of another version: what is read is not known, and nobody is accused
-            self._counted_in = os.getpid()
+            self._counted_in = self._numbered_in = os.getpid()
             return info
         self._recording = (info, made)
         return made
@@ -138,8 +141,8 @@ class IterationReports:
         if iteration.said:
             return
         iteration.said = True
-        counted = self._counted_in == os.getpid()
-        self._write(iteration, asked=iteration.asked, counted=counted, divided=iteration.divided)
+        counted, numbered = self._counted_in == os.getpid(), self._numbered_in == os.getpid()
+        self._write(iteration, asked=iteration.asked, counted=counted, numbered=numbered, divided=iteration.divided)
 
     def _end(self, iteration: _Iteration) -> None:
         if iteration.ended:

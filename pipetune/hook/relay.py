@@ -248,19 +248,20 @@ class Relay:
         """Refuse workers of an iterable data set that yield each sample several times.
 
         Raises:
-            RepeatedSamplesError: they do.
+            RepeatedSamplesError: they do. As many workers as the script has are its own affair.
         """
         fault = self._find_repeats()
-        if fault is None:
-            return
-        script_has = self._source.loader.num_workers  # as many workers are the script's own affair
-        if self._source.settings.get("num_workers", script_has) != script_has:
+        if fault is not None and not self._has_own_workers():
             raise RepeatedSamplesError(fault)
 
     def _find_repeats(self) -> str | None:
         if self._division is None or self._source.replaying or self._phase != "measuring":
             return None
-        return self._division.find_fault(self._source.inner)
+        return self._division.find_fault(self._source.inner, own=self._has_own_workers())
+
+    def _has_own_workers(self) -> bool:
+        script_has = self._source.loader.num_workers
+        return bool(self._source.settings.get("num_workers", script_has) == script_has)
 
     def _push(self, steps: list[StepTime]) -> None:
         """Count steps that have finished."""

@@ -27,7 +27,7 @@ def check_script(plan: Plan, outcomes: Sequence[Outcome]) -> None:
     failure = newest.failure
     if newest.role == "baseline" and failure.kind not in _NO_CRASH:
         raise FailsAgainError(
-            f"your script fails as it is, without a change of pipetune's: {failure.message}", hint=failure.hint
+            f"your script fails as it is, with its own settings: {failure.message}", hint=failure.hint
         )
     methods = dict(plan.space.settings).get("start_method", ())
     if failure.kind == NO_MAIN_GUARD and len(methods) <= 1:

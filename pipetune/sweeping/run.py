@@ -63,7 +63,7 @@ class SweepRun:
     message: str | None
     """Why it was stopped."""
     resumable: bool
-    """To resume it may help: what was measured does not fail by itself."""
+    """What was measured does not fail by itself."""
     not_written: PipetuneError | None
     """The disk refused ``result.json``: to be raised once the result has been shown."""
 
@@ -215,9 +215,8 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
     """Keep the index that the outcomes were measured with; write it anew where it is damaged or of other images."""
     try:
         stored = read_index(str(index_path))
-        images = set(prepared.images.images)
         same = stored.root == prepared.images.root and len(stored.images) == len(prepared.images.images)
-        intact = same and all(image in images for image in stored.images)
+        intact = same and set(stored.images) <= set(prepared.images.images)
     except PipetuneError:
         intact = False
     if not intact:
@@ -247,9 +246,9 @@ def measure_all(
     except KeyboardInterrupt as stop:
         return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
-        again = isinstance(error, FailsAgainError)
+        helps = not isinstance(error, FailsAgainError)
         return Ended(
-            outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error), resumable=not again
+            outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error), resumable=helps
         )
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
     return Ended(outcomes=outcomes, exit_code=0 if measured else 1)

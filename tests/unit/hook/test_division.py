@@ -25,8 +25,8 @@ def report(folder: Path, pid: int, *reports: dict[str, Any], dataset: Any = DATA
             file.write(json.dumps({"dataset": id(dataset), **one}) + "\n")
 
 
-def first(*, asked: bool = True, counted: bool = True, divided: bool = False) -> dict[str, Any]:
-    return {"asked": asked, "counted": counted, "divided": divided}
+def first(*, asked: bool = True, counted: bool = True, numbered: bool = False, divided: bool = False) -> dict[str, Any]:
+    return {"asked": asked, "counted": counted, "numbered": numbered, "divided": divided}
 
 
 @pytest.fixture
@@ -120,6 +120,14 @@ def test_of_a_script_without_workers_it_is_known_from_its_own_process(
     assert not division.is_undivided(iterator(), LOADER)
     report(tmp_path, os.getpid(), told)
     assert division.is_undivided(iterator(), PREPARED if prepared else LOADER) is expected
+
+
+def test_a_data_set_for_the_scripts_own_number_asks_which_worker_it_is_in(tmp_path: Path, division: Division) -> None:
+    for pid in (11, 12):
+        report(tmp_path, pid, first(counted=False, numbered=True))
+    assert division.find_fault(iterator(11, 12), own=True) is None
+    assert not division.is_undivided(iterator(11, 12), LOADER)
+    assert division.find_fault(iterator(11, 12)) == UNDIVIDED, "with another number"
 
 
 def test_of_a_script_with_workers_it_is_known_from_them(tmp_path: Path, division: Division) -> None:

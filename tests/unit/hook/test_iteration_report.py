@@ -120,22 +120,23 @@ def test_without_workers_it_is_told_whether_the_data_set_has_asked(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", [SlottedInfo, OlderInfo])
 @pytest.mark.parametrize(
-    ("read", "counted"),
+    ("read", "counted", "numbered"),
     [
-        (lambda info: None, False),
-        (lambda info: info.seed + info.id, False),
-        (lambda info: info.num_workers, True),
-        (lambda info: [getattr(info, name) for name in ("id", "num_workers")], True),
+        (lambda info: None, False, False),
+        (lambda info: info.seed + info.id, False, True),
+        (lambda info: info.num_workers, True, False),
+        (lambda info: [getattr(info, name) for name in ("id", "num_workers")], True, True),
     ],
     ids=["only asks", "seeds", "divides", "divides by another way to read"],
 )
 def test_in_a_worker_it_is_told_whether_the_number_of_workers_was_read(
-    tmp_path: Path, kind: Any, read: Callable[[Any], Any], counted: bool
+    tmp_path: Path, kind: Any, read: Callable[[Any], Any], counted: bool, numbered: bool
 ) -> None:
     process = Process(tmp_path, kind(1, 4, 7))
     process.iterate(Samples([1, 2], at_first=lambda: read(process.ask())))
     assert process.told("asked") == [True]
     assert process.told("counted") == [counted]
+    assert process.told("numbered") == [numbered]
 
 
 def test_what_is_handed_out_in_a_worker_is_what_torch_has(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ class FakeDivision:
         self.begun += 1
         self.asked = 0
 
-    def find_fault(self, iterator: Any) -> str | None:
+    def find_fault(self, iterator: Any, *, own: bool) -> str | None:
         self.asked += 1
         return SAME_SAMPLES if len(iterator._workers) >= self.several and self.asked > self.after else None
 
