@@ -49,6 +49,7 @@ BENCHMARKS = (
     Benchmark("search/search_regret.py", 240, 6000),
     Benchmark("overhead/nvml_pace.py", 400, 1200),
     Benchmark("overhead/sampler_overhead.py", 400, 1500),
+    Benchmark("robustness/writes.py", 400, 2400),
     Benchmark("measuring/emulated_rates.py", 600, 2700),
     Benchmark("search/batch_size_search.py", 400, 1800),
     Benchmark("overhead/many_hosts.py", 120, 600),

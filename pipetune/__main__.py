@@ -6,6 +6,15 @@ import errno
 import io
 import os
 import sys
+import warnings
+from typing import Any, Protocol
+
+
+class SupportsWrite(Protocol):
+    """What ``print`` writes to."""
+
+    def write(self, text: str, /) -> object:
+        """Take a piece of text."""
 
 
 def _refusal(error: OSError) -> str:
@@ -22,6 +31,28 @@ def _clean(text: str) -> str:
     return clean_lines(text)
 
 
+def _print_notes(error: BaseException, aside: SupportsWrite) -> None:
+    """What belongs to an error: files that a script wrote before it came to that."""
+    for note in getattr(error, "__notes__", ()):
+        print(f"pipetune: {_clean(note)}", file=aside)
+
+
+def _print_warnings(aside: SupportsWrite) -> None:
+    """From now on pipetune's own warnings are a line each."""
+    from pipetune.errors import PipetuneWarning
+
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **options: Any) -> None:
+        if issubclass(category, PipetuneWarning):
+            print(f"pipetune: {_clean(str(message))}", file=aside)
+        else:
+            others(message, category, *rest, **options)
+
+    warnings.showwarning = show
+    warnings.simplefilter("always", PipetuneWarning)
+
+
 def main() -> None:
     """Run the command line; every error is one line on standard error and an exit code, never a traceback."""
     from pipetune.cli.streams import Lossy, give_up, open_missing
@@ -31,6 +62,7 @@ def main() -> None:
     open_missing()
     say_nothing_of_lost_ones()
     aside = Lossy(sys.stderr)
+    _print_warnings(aside)
     for stream in (sys.stdout, sys.stderr):
         # A file name may hold bytes that are no text, and a terminal may know no "±": neither may end a sweep.
         if isinstance(stream, io.TextIOWrapper):
@@ -45,9 +77,11 @@ def main() -> None:
             sys.stdout.flush()  # a disk that is full says so here, or only after our last word
     except PipetuneError as error:
         print(f"pipetune: {_clean(str(error))}", file=aside)
+        _print_notes(error, aside)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as stop:
         print("pipetune: interrupted", file=aside)
+        _print_notes(stop, aside)
         sys.exit(exit_code_of(stop))
     except OSError as error:
         # Nothing more can be written there, and Python would try once more when it ends.
@@ -63,6 +97,7 @@ def main() -> None:
             "PIPETUNE_TRACEBACK=1 and report what it prints",
             file=aside,
         )
+        _print_notes(error, aside)
         sys.exit(1)
     finally:
         give_up(sys.stderr)

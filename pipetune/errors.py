@@ -54,6 +54,10 @@ class MissingPackageError(PipetuneError):
     exit_code = 2
 
 
+class PipetuneWarning(UserWarning):
+    """What a user must know although nothing failed; the command line prints it in one line."""
+
+
 class Interrupted(KeyboardInterrupt):
     """The system asked this process to stop, by another signal than SIGINT.
 

@@ -24,7 +24,7 @@ SOURCES = sorted(FOLDER.rglob("*.py"))
 DATA = "search/search_grids.py"
 STARTED_BY_OTHERS = {
     "__main__.py", "gpu/nvml_recorder.py", "loaders/child.py", "measuring/one_process.py", "overhead/watched_job.py",
-    "robustness/forced_ends.py", "watch/jobs.py",
+    "robustness/forced_ends.py", "robustness/writing_job.py", "watch/jobs.py",
 }  # fmt: skip
 PROGRAMS = [*(benchmark.path for benchmark in BENCHMARKS), DATA]
 
@@ -279,7 +279,7 @@ def ends_soon(pid: int) -> bool:
 def test_choose() -> None:
     assert runner.choose(None) == (list(BENCHMARKS), "")
     chosen, problem = runner.choose(["startup", "robustness/"])
-    assert ([benchmark.name for benchmark in chosen], problem) == (["startup", "fuzz", "leaks", "resume"], "")
+    assert ([benchmark.name for benchmark in chosen], problem) == (["startup", "fuzz", "writes", "leaks", "resume"], "")
     assert [benchmark.name for benchmark in runner.choose(["loaders"])[0]] == ["loaders"]
     assert runner.choose(["startip"]) == ([], "no benchmark or folder 'startip'; did you mean startup?")
 

@@ -51,7 +51,7 @@ def sweep(
     max_shm: str | int | None = None,
     blocks: int | None = None,
     effort: str = "normal",
-    sandbox: bool = False,
+    allow_writes: bool = False,
     ranks: int | str = 1,
     sync: str = "step",
     bind: str = "none",
@@ -99,7 +99,7 @@ def sweep(
             given, once with ``effort="quick"``, up to three times with ``"thorough"``, and with ``"normal"`` up to
             three times while it is uncertain whether the target is reached, twice where nothing reaches it.
         effort: ``"quick"``, ``"normal"`` or ``"thorough"``: how far the search goes, see ``pipetune sweep --help``.
-        sandbox: throw away what a script writes into its working folder, see ``pipetune sweep --help``.
+        allow_writes: let a script change existing files, see ``pipetune sweep --help``.
         ranks: training processes that share this host and are measured at the same time; ``"auto"``: one for each GPU.
         sync: ``"step"``: their steps end together; ``"none"``: they are jobs of their own.
         bind: cores that a rank may use: ``"none"`` (all), ``"even"`` or ``"numa"``.
@@ -139,7 +139,7 @@ def sweep(
         cheapest=_names(cheapest, parse_names) or (), max_workers=max_workers,
         max_ram_bytes=_text_or_number("--max-ram", max_ram, parse_bytes),
         max_shm_bytes=_text_or_number("--max-shm", max_shm, parse_bytes), blocks=blocks, effort=effort,
-        command=command, sandbox=sandbox, ranks=rank_count, sync=sync, bind=bind,
+        command=command, allow_writes=allow_writes, ranks=rank_count, sync=sync, bind=bind,
     )  # fmt: skip
     folder, display = None if out is None else Path(out), _display(progress)
     ended = start_script(chosen, folder, display) if command else start(chosen, folder, display, loader)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.errors import MissingPackageError, UsageError
+from pipetune.errors import MissingPackageError, UsageError, exit_code_of
 from pipetune.store.files import os_errors_as, replace_file
 
 if TYPE_CHECKING:
@@ -81,6 +81,13 @@ def result_console(*, stderr: bool = False) -> Console:
     # A file or a pipe has no width of its own, and rich would assume 80: its reader wants the whole table.
     has_width = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(stderr=stderr, width=None if has_width else _WIDE)
+
+
+def tell_interruption(stop: KeyboardInterrupt) -> int:
+    """Print that nothing came of a command, and what belongs to that; returns the exit code."""
+    for line in ("interrupted", *getattr(stop, "__notes__", ())):
+        echo(f"pipetune: {line}", err=True)
+    return exit_code_of(stop)
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:

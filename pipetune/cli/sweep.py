@@ -10,7 +10,7 @@ import typer
 from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.varied import word
-from pipetune.errors import UsageError, exit_code_of
+from pipetune.errors import UsageError
 from pipetune.processes.signals import stop_on_sigterm
 
 _SETTINGS = ", ".join(f"{name} ({', '.join(map(word, setting.values))})" for name, setting in SETTINGS.items())
@@ -186,10 +186,11 @@ def sweep_command(
     timeout: Annotated[
         str | None, typer.Option(help="End a candidate that takes longer, e.g. 3m. [default: from --seconds]")
     ] = None,
-    sandbox: Annotated[
+    allow_writes: Annotated[
         bool,
         typer.Option(
-            "--sandbox", help="With -- COMMAND: throw away what it writes into its working folder (overlayfs)."
+            "--allow-writes",
+            help="With -- COMMAND: let it change and remove files that exist; without, they stay as they are.",
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-DATASET]")] = None,
@@ -212,7 +213,7 @@ def sweep_command(
 ) -> None:
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
     from pipetune.candidates.varied import names_to_vary, value_of
-    from pipetune.cli.output import check_target, result_console
+    from pipetune.cli.output import check_target, result_console, tell_interruption
     from pipetune.cli.parse import value
     from pipetune.cli.progress import observer_of
     from pipetune.cli.sweep_batch import AUTO_BATCH, found_batch_size, parse_batch_size
@@ -244,10 +245,11 @@ def sweep_command(
         "exact": exact, "cheapest": value("--cheapest", cheapest, parse_names), "max_workers": max_workers,
         "max_ram_bytes": value("--max-ram", max_ram, parse_bytes),
         "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks, "effort": effort,
-        "sandbox": sandbox, "ranks": rank_count, "sync": sync, "bind": bind,
+        "allow_writes": allow_writes, "ranks": rank_count, "sync": sync, "bind": bind,
         "augment": augment,
     }  # fmt: skip
-    _refuse_together(command, {"--dataset": dataset, "--loader": loader, "--resume": resume}, out, sandbox=sandbox)
+    sources = {"--dataset": dataset, "--loader": loader, "--resume": resume}
+    _refuse_together(command, sources, out, allow_writes=allow_writes)
     if command:
         options |= {"command": tuple(command), "dataset": uri_of(command)}
     place = host_place(hosts, own=bool(command) or loader is not None)
@@ -285,13 +287,12 @@ def sweep_command(
             machines.stopped(ended.message if ended.stopped else None)
         code = show(ended, console, json_file)
     except KeyboardInterrupt as stop:  # before anything was measured
-        typer.echo("pipetune: interrupted", err=True)
-        code = exit_code_of(stop)
+        code = tell_interruption(stop)
     raise typer.Exit(code)
 
 
 def _refuse_together(
-    command: list[str] | None, given: dict[str, str | Path | None], out: Path | None, *, sandbox: bool
+    command: list[str] | None, given: dict[str, str | Path | None], out: Path | None, *, allow_writes: bool
 ) -> None:  # fmt: skip
     """Refuse what does not go together, and where nothing says what is to be measured.
 
@@ -306,8 +307,10 @@ def _refuse_together(
                 f"{other} cannot be combined with a command to tune",
                 hint="name one of them: the script has its own data",
             )
-    elif sandbox and resume is None:
-        raise UsageError("--sandbox is for a script", hint="write pipetune sweep --sandbox -- python train.py")
+    elif allow_writes and resume is None:
+        raise UsageError(
+            "--allow-writes is for a script", hint="write pipetune sweep --allow-writes -- python train.py"
+        )
     elif loader is not None and (dataset is not None or resume is not None):
         raise UsageError(
             f"--loader {loader} takes the place of a data set, and a resumed sweep has its own",

@@ -1,5 +1,6 @@
 """What a script must not do while it is measured, because its training is not meant: write checkpoints over real ones.
 
+Only where nothing else keeps the user's files as they are (:data:`pipetune.measure.script.protocol.REFUSE_SAVES`).
 ``torch.save`` of a path writes from C++, where no audit hook sees it; so the functions themselves are replaced. A
 script that gets there while it is measured is ended there, with everything that was measured on its way already.
 """

@@ -37,7 +37,7 @@ from pipetune.hook.seams import (
 )
 from pipetune.hook.source import Source, gradients_enabled
 from pipetune.hook.which import WhichTrains
-from pipetune.measure.script.protocol import CLOSED, SETTINGS_FILE
+from pipetune.measure.script.protocol import CLOSED, REFUSE_SAVES, SETTINGS_FILE
 from pipetune.usercode.loop_clock import clock_for
 
 #: So many loaders are reported, to say how far a script came.
@@ -286,7 +286,8 @@ class Session:
         found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **describe_device(clock)}
         found["undivided"] = undivided
         self.trained = feed
-        refuse_checkpoints(self._on_checkpoint)
+        if os.environ.get(REFUSE_SAVES):
+            refuse_checkpoints(self._on_checkpoint)
         let_schedules_go_on()
         relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks, division=division)
         self.report("ready", **found, rank=rank, ranks=ranks)

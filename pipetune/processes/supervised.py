@@ -24,12 +24,15 @@ class Supervised:
         command: what to start, as a shell would.
         environment: of the command.
         log: takes its standard output and error.
+        kept_fds: descriptors that stay open until everything has ended, whatever becomes of this process.
 
     Raises:
         OSError: the system refuses.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], kept_fds: Sequence[int] = ()
+    ) -> None:
         self.pid: int | None = None
         """Of the command, once it runs."""
         self.exit_code: int | None = None
@@ -41,6 +44,7 @@ class Supervised:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-E", "-S", _PROGRAM, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=log, env=dict(environment), start_new_session=True,
+            pass_fds=kept_fds,
         )  # fmt: skip
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)

@@ -10,7 +10,8 @@ from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.protection.contract import Protection, Request, Settled, Unavailable
-from pipetune.protection.overlay import open_overlay, settle_overlay
+from pipetune.protection.overlay import open_overlay
+from pipetune.protection.settle_overlay import settle_overlay
 from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
 from pipetune.records.written import OVERLAY, WrittenFiles
 

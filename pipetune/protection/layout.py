@@ -95,7 +95,7 @@ def _split(folder: str, points: Collection[str], folders: FolderReader, *, is_mo
         else:
             yield Layer(kind=OVERLAY, path=folder)
         return
-    if folders.is_writable(folder):
+    if folder != "/" and folders.is_writable(folder):  # nothing can be laid over / itself from below it
         yield Layer(kind=SHADOW, path=folder)
     for child in folders.children(folder):
         yield from _split(child, points, folders)

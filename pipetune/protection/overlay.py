@@ -14,12 +14,12 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from pipetune.protection.contract import Request, Settled, Unavailable
+from pipetune.protection.contract import Request, Unavailable
 from pipetune.protection.foreign_folders import copy_folder, copy_rights, prepare_folders
 from pipetune.protection.layout import (
     OVERLAY,
@@ -34,9 +34,8 @@ from pipetune.protection.layout import (
 )
 from pipetune.protection.live_places import live_places
 from pipetune.protection.mount_table import LIVE_FOLDERS, is_below, reachable_mounts
-from pipetune.protection.place_new_files import place_new_files
+from pipetune.protection.settle_overlay import settle_overlay
 from pipetune.protection.state import ProtectionFolder, remove_tree
-from pipetune.protection.upper import UpperContents, read_upper
 from pipetune.records.written import OVERLAY as MECHANISM
 from pipetune.records.written import WrittenFiles
 
@@ -50,8 +49,6 @@ _ATTRIBUTES = {True: "user.overlay.", False: "trusted.overlay."}
 _OPTIONS = {True: "userxattr", False: "redirect_dir=on,metacopy=off,index=off"}
 #: Folders for the layers are made with this name where the run folder's file system cannot hold them.
 _PREFIX = ".pipetune-layers-"
-#: The folder of a run folder that takes what has no place any more.
-KEPT = "written"
 
 
 def open_overlay(folder: ProtectionFolder, request: Request) -> Overlay:
@@ -133,6 +130,7 @@ class Overlay:
             {
                 "base": self._base,
                 "attributes": _ATTRIBUTES[self._user_namespace],
+                "began_ns": time.time_ns(),
                 "layers": {
                     self._stored(index): layer.path
                     for index, layer in enumerate(self._layers)
@@ -219,49 +217,6 @@ class Overlay:
         if self._is_complete:
             remove_tree(self._base)
         self._folder.close(keep=not self._is_complete)
-
-
-def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settled:
-    """Move new files from the layers to their place, and list what the script has written."""
-    contents = UpperContents()
-    for stored, path in state["layers"].items():
-        if os.path.isdir(f"{stored}/upper"):
-            read_upper(f"{stored}/upper", path, state["attributes"], contents)
-    _leave_out_empty_temporary(contents)
-    folder.remember_written(
-        WrittenFiles(
-            mechanism=MECHANISM,
-            created=tuple(sorted(_listed(contents.created))),
-            changed=tuple(sorted(contents.changed)),
-            removed=tuple(sorted(contents.removed - contents.changed)),
-            notes=tuple(
-                f"{former} was renamed to {new}; it has its former name"
-                for new, former in sorted(contents.renamed_folders.items())
-            ),
-        )
-    )
-    notes, is_complete = place_new_files(contents.created, folder.run / KEPT)
-    written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=tuple(notes)))
-    if is_complete:
-        remove_tree(state["base"])
-    return Settled(written, is_complete)
-
-
-def _listed(created: Mapping[str, str]) -> Iterator[str]:
-    """Files, and folders without any; where one new folder has very many, the folder."""
-    filled = {os.path.dirname(path) for path in created}
-    for path in created:
-        if path not in filled:
-            yield path
-
-
-def _leave_out_empty_temporary(contents: UpperContents) -> None:
-    """Drop new folders in the temporary one that hold nothing: those of processes that had no time to remove them."""
-    temporary = tempfile.gettempdir()
-    filled = {os.path.dirname(path) for path in contents.created}
-    for path, stored in list(contents.created.items()):
-        if os.path.dirname(path) == temporary and path not in filled and stat.S_ISDIR(os.lstat(stored).st_mode):
-            del contents.created[path]
 
 
 def make_shadow(folder: str, shadow: str) -> bool:

@@ -36,19 +36,36 @@ def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], 
         try:
             _place(stored, path)
         except (FileExistsError, NotADirectoryError):
-            elsewhere = kept / path.lstrip("/")
-            try:
-                os.makedirs(elsewhere.parent, mode=0o700, exist_ok=True)
-                _place(stored, str(elsewhere))
-                notes.append(f"{path} exists by now; what the script wrote there is in {elsewhere}")
-            except OSError as error:
-                notes.append(f"{path} exists by now; what the script wrote there stays in {stored} ({error.strerror})")
-                is_complete = False
+            note, is_kept = _keep(path, stored, kept)
+            notes.append(f"{path} exists by now; {note}")
+            is_complete = is_complete and is_kept
         except OSError as error:
             notes.append(f"{path} could not be moved to its place ({error.strerror}); it is in {stored}")
             is_complete = False
     _copy_folder_times(created)
     return notes, is_complete
+
+
+def keep_contested(contested: Mapping[str, str], kept: Path) -> tuple[list[str], bool]:
+    """Keep what a script wrote to files that another program has made or changed meanwhile; arguments and result as of
+    :func:`place_new_files`.
+    """
+    notes, results = [], [True]
+    for path, stored in contested.items():
+        note, is_kept = _keep(path, stored, kept)
+        notes.append(f"{path} was written by another program meanwhile, too, and stays as that left it; {note}")
+        results.append(is_kept)
+    return notes, all(results)
+
+
+def _keep(path: str, stored: str, kept: Path) -> tuple[str, bool]:
+    elsewhere = kept / path.lstrip("/")
+    try:
+        os.makedirs(elsewhere.parent, mode=0o700, exist_ok=True)
+        _place(stored, str(elsewhere))
+    except OSError as error:
+        return f"what the script wrote there stays in {stored} ({error.strerror})", False
+    return f"what the script wrote there is in {elsewhere}", True
 
 
 def _place(stored: str, path: str) -> None:

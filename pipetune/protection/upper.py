@@ -7,7 +7,6 @@ contents of a lower folder with another name (it was renamed). Standard library 
 
 from __future__ import annotations
 
-import filecmp
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pipetune.protection.foreign_folders import MODE_ATTRIBUTE
 
 #: Files that were copied up and look unchanged are compared byte by byte up to this size.
 MAX_COMPARED_BYTES = 1 << 30
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -27,24 +27,27 @@ class UpperContents:
     """Real path of what did not exist before -> where it is stored. Folders come before what is in them."""
     changed: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
+    contested: dict[str, str] = field(default_factory=dict)
+    """Real path of a file that another program made or changed meanwhile -> where the script's own is stored."""
     renamed_folders: dict[str, str] = field(default_factory=dict)
     """New path of a folder that existed before -> its path."""
 
 
-def read_upper(upper: str, lower: str, attributes: str, contents: UpperContents) -> None:
+def read_upper(upper: str, lower: str, attributes: str, began_ns: int, contents: UpperContents) -> None:
     """Add what one upper layer holds.
 
     Args:
         upper: its folder.
         lower: the real folder that it lies over, as it is without the layer.
         attributes: begin of the names of overlayfs's extended attributes: ``trusted.overlay.`` or ``user.overlay.``.
+        began_ns: when the script could first write (ns since 1970).
     """
-    _Reader(lower, attributes, contents).read(upper, lower, hides_lower=False)
+    _Reader(lower, attributes, began_ns, contents).read(upper, lower, hides_lower=False)
 
 
 class _Reader:
-    def __init__(self, root: str, attributes: str, contents: UpperContents) -> None:
-        self._root, self._attributes, self._contents = root, attributes, contents
+    def __init__(self, root: str, attributes: str, began_ns: int, contents: UpperContents) -> None:
+        self._root, self._attributes, self._began_ns, self._contents = root, attributes, began_ns, contents
 
     def read(self, upper: str, real: str, *, hides_lower: bool) -> None:
         """One folder of the layer.
@@ -76,6 +79,8 @@ class _Reader:
             return  # a socket or a pipe of processes that have ended
         elif before is None:
             self._contents.created[real] = entry.path
+        elif before.st_ctime_ns > self._began_ns and stat.S_ISREG(before.st_mode):
+            self._contents.contested[real] = entry.path
         elif not is_unchanged(entry.path, state, real, before):
             self._contents.changed.add(real)
             if stat.S_ISDIR(before.st_mode):
@@ -123,7 +128,18 @@ def is_unchanged(stored: str, state: os.stat_result, real: str, before: os.stat_
         return False
     if stat.S_ISLNK(state.st_mode):
         return os.readlink(stored) == os.readlink(real)
-    return state.st_size > MAX_COMPARED_BYTES or filecmp.cmp(stored, real, shallow=False)
+    return state.st_size > MAX_COMPARED_BYTES or _have_same_bytes(stored, real)
+
+
+def _have_same_bytes(stored: str, real: str) -> bool:
+    # filecmp remembers its answers by times and sizes, which are the same here.
+    with open(stored, "rb") as one, open(real, "rb") as other:
+        while True:
+            piece = one.read(_PIECE_BYTES)
+            if piece != other.read(_PIECE_BYTES):
+                return False
+            if not piece:
+                return True
 
 
 def files_below(path: str) -> Iterator[str]:

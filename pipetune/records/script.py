@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipetune.records.written import WrittenFiles
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderIdentity:
@@ -162,6 +164,6 @@ class ScriptSummary:
     epoch_starts_counted: bool = False
     """Rates contain the wait for workers that start anew with each epoch; ``False``: an earlier version measured
     steady rates alone."""
-    changed_files: tuple[str, ...] = ()
-    """Files in the working folder and in folders named in the command that were written or removed meanwhile."""
+    written: WrittenFiles | None = None
+    """Files that it made, changed or removed; ``None``: not looked at."""
     notes: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ import shlex
 
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD, python_start
+from pipetune.protection.words import describe_written
 from pipetune.records.redact import HIDDEN
 from pipetune.records.script import ScriptLoader, ScriptSummary, SettingOrigin
 from pipetune.records.sweep import Candidate, Outcome
@@ -14,8 +15,6 @@ from pipetune.sourcetext.command_options import set_option
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_duration
 
-#: Changed files that are named.
-_MOST_FILES = 5
 #: Workers that start anew for each epoch are spoken of from this share of the time on.
 _LEAST_RESTART_FRAC = 0.02
 #: What stands in a stored command in place of something else -> what to do about it.
@@ -180,10 +179,6 @@ def script_notes(summary: ScriptSummary, chosen: Outcome | None = None) -> list[
     if summary.setup_s is not None:
         times = "once" if summary.starts == 1 else f"{summary.starts} times"
         found.append(f"the script was started {times}; it takes {format_duration(summary.setup_s)} until it trains")
-    if summary.changed_files:
-        shown = ", ".join(_short(path, summary.cwd) for path in summary.changed_files[:_MOST_FILES])
-        more = len(summary.changed_files) - _MOST_FILES
-        found.append(
-            f"files that were written, changed or removed meanwhile: {shown}{f' and {more} more' if more > 0 else ''}"
-        )
+    if summary.written is not None:
+        found += describe_written(summary.written, summary.cwd)
     return found

@@ -10,6 +10,7 @@ from pipetune.errors import UsageError
 from pipetune.records.stored import StoredInfo, StoredResult
 from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.runs.earlier import stall_today, verdict_today, window_today
+from pipetune.runs.recover import recover_files
 from pipetune.runs.run import BATCH_SIZE, EXPLAIN, SWEEP, WATCH, WHATIF, Run
 from pipetune.store.files import RESULT_FILE, WINDOWS_FILE
 from pipetune.store.fitting import fitting
@@ -25,11 +26,15 @@ def load(path: str | Path) -> Run:
 
     Raises:
         UsageError: there is no such folder or log.
-        PipetuneError: a file of it cannot be read.
+        PipetuneError: a file of it cannot be read, or what a killed sweep has left cannot be put back.
+
+    Warns:
+        RecoveredFilesWarning: files that a killed sweep has left were put back.
     """
     path = Path(path)
     if path.is_file():
         return _load_log(path)
+    recover_files(path)  # also where the sweep was killed before it had written what it is
     require_run(path)
     info, found = load_info(path)
     result, result_problems = load_result(path)

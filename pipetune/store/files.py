@@ -27,6 +27,8 @@ RUNS_FOLDER = Path("pipetune-runs")
 RUN_FILE = "run.json"
 OUTCOMES_FILE = "outcomes.jsonl"
 RESULT_FILE = "result.json"
+#: What a script that was tuned has written.
+WRITTEN_FILE = "written.json"
 #: Windows of a watch.
 WINDOWS_FILE = "windows.jsonl"
 TIMELINES_FOLDER = "timelines"

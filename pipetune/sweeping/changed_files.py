@@ -6,6 +6,8 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pipetune.records.written import UNPROTECTED, WrittenFiles
+
 #: So many entries are looked at; beyond, what changed is not known.
 MOST = 50_000
 _LEFT_OUT = frozenset({"__pycache__", ".git", "pipetune-runs", "node_modules"})
@@ -54,6 +56,11 @@ def _files(folder: str, skipped: Collection[str]) -> Iterator[os.DirEntry[str]]:
             yield entry
 
 
-def changes(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
-    """Paths of files that are new, changed or gone, sorted."""
-    return tuple(sorted(path for path in {*before, *after} if before.get(path) != after.get(path)))
+def list_changes(before: Snapshot, after: Snapshot) -> WrittenFiles:
+    """Files that are new, changed or gone."""
+    return WrittenFiles(
+        mechanism=UNPROTECTED,
+        created=tuple(sorted(after.keys() - before.keys())),
+        changed=tuple(sorted(path for path in before.keys() & after.keys() if before[path] != after[path])),
+        removed=tuple(sorted(before.keys() - after.keys())),
+    )

@@ -81,8 +81,8 @@ class SweepOptions:
     """
     remarks: tuple[str, ...] = ()
     """What was found out about the user's own loader, to be said before it is measured."""
-    sandbox: bool = False
-    """What the script writes into its working folder is thrown away."""
+    allow_writes: bool = False
+    """What the script writes takes effect: its files are not protected (:mod:`pipetune.protection`)."""
     command: tuple[str, ...] = ()
     """The user's own training script, whose loader is tuned; ``()``: loaders of pipetune's over ``dataset``."""
     effort: str = DEFAULT_EFFORT
@@ -109,6 +109,7 @@ class SweepOptions:
 FREE_OPTIONS = frozenset({
     "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget_s", "timeout_s", "vary", "fix",
     "exact", "cheapest", "max_workers", "max_ram_bytes", "max_shm_bytes", "blocks", "effort", "ceilings",
+    "allow_writes",
 })  # fmt: skip
 
 

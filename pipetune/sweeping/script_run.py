@@ -15,16 +15,15 @@ from typing import Any
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.script.bench import ScriptBench
-from pipetune.measure.script.sandbox import require_sandbox
 from pipetune.processes.signals import note_signals
-from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
+from pipetune.records.written import WrittenFiles
+from pipetune.runs.recover import recover_all, recover_files
 from pipetune.sourcetext.settings import option_for, origins_for
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
-from pipetune.sweeping.changed_files import MOST, changes, places_of, snapshot
 from pipetune.sweeping.imported_loader import find_loader, options_for
 from pipetune.sweeping.loop import Measure
 from pipetune.sweeping.observer import SweepObserver
@@ -41,6 +40,7 @@ from pipetune.sweeping.run import (
     run_record,
     start,
 )
+from pipetune.sweeping.script_files import ScriptFiles
 from pipetune.sweeping.script_setup import plan_script, prepare_script
 from pipetune.usercode.make_loader import require_own
 
@@ -51,9 +51,7 @@ LOG = "script.log"
 def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver) -> SweepRun:
     """Tune the script of ``chosen.command``; raises as :func:`pipetune.sweeping.run.start`."""
     check_values(chosen)
-    if chosen.sandbox:
-        with temporary_folder("sandbox") as layers:
-            require_sandbox(Path.cwd(), layers)
+    recover_all(out)
     with contextlib.ExitStack() as held, observer:
         folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
         try:
@@ -91,9 +89,12 @@ def _sweep(
     """
     began = time.monotonic()
     known, spent_s = ((), 0.0) if earlier is None else (earlier.outcomes, earlier.spent_s)
-    places = places_of(chosen.command, Path.cwd())
-    before = snapshot(places, [folder.path])
-    with ScriptBench(chosen.command, folder.path / LOG, sandbox=chosen.sandbox, on_stage=observer.on_stage) as bench:
+    with (
+        ScriptFiles(folder, chosen.command, allow_writes=chosen.allow_writes) as files,
+        ScriptBench(
+            chosen.command, folder.path / LOG, protection=files.protection, on_stage=observer.on_stage
+        ) as bench,
+    ):
         observer.on_stage(f"starting {chosen.dataset.partition(':')[2]}", 0, None)
         loader = bench.begin()
         prepared = prepare_script(chosen, loader)
@@ -113,16 +114,10 @@ def _sweep(
         folder.remove_result()
         ended = measure_all(plan, prepared, folder, observer, known, bench.measure)
         late = held.enter_context(note_signals())
-    after = snapshot(places, [folder.path])
-    changed = () if before is None or after is None else changes(before, after)
-    if before is None or after is None:
-        bench.notes.append(
-            f"what files it has changed is not known: there are more than {MOST:,} in the working folder and the "
-            "folders that the command names"
-        )
+    written = files.settle()
     seconds = time.monotonic() - began + spent_s
     result = conclude_sweep(ended, chosen, prepared, plan, seconds, len(known), "")
-    summary = _summary(chosen, bench, confirmed=_is_confirmed(result.recommended, ended.outcomes), changed=changed)
+    summary = _summary(chosen, bench, confirmed=_is_confirmed(result.recommended, ended.outcomes), written=written)
     result = replace(result, script=summary)
     not_written: PipetuneError | None = None
     try:
@@ -145,7 +140,7 @@ def _is_confirmed(recommended: Outcome | None, outcomes: Sequence[Outcome]) -> b
 
 
 def _summary(
-    chosen: SweepOptions, bench: ScriptBench, *, confirmed: bool = False, changed: tuple[str, ...] = ()
+    chosen: SweepOptions, bench: ScriptBench, *, confirmed: bool = False, written: WrittenFiles | None = None
 ) -> ScriptSummary:
     loader = bench.loader
     return ScriptSummary(
@@ -154,7 +149,7 @@ def _summary(
         confirmed=confirmed,
         option=None if loader is None else option_for(loader, "num_workers", chosen.command),
         origins={} if loader is None else origins_for(loader, chosen.command),
-        changed_files=changed, notes=tuple(bench.notes), epoch_starts_counted=True,
+        written=written, notes=tuple(bench.notes), epoch_starts_counted=True,
     )  # fmt: skip
 
 
@@ -191,6 +186,7 @@ def resume_any(
     path: Path, given: Mapping[str, Any], observer: SweepObserver, measure: Measure = harness.measure
 ) -> SweepRun:  # fmt: skip
     """Resume the interrupted sweep in a run folder, whichever kind it is."""
+    recover_files(path)
     options = load_run(path).run.get("options")
     is_script = isinstance(options, dict) and bool(options.get("command"))
     return resume_script(path, given, observer) if is_script else resume(path, given, observer, measure)

@@ -115,7 +115,7 @@ def test_values_of_a_sweep(command: list[str], monkeypatch: pytest.MonkeyPatch, 
     values = parsed(command)
     arguments = command[1:]
     named = [values[name] for name in ("dataset", "resume", "loader", "command")]
-    if not any(named) and not values["sandbox"]:  # a sentence that names an option alone
+    if not any(named) and not values["allow_writes"]:  # a sentence that names an option alone
         arguments += ["--dataset", "data"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, (done.output, done.exception)

@@ -34,6 +34,7 @@ from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
+from pipetune.protection.contract import Protection
 from pipetune.records.script import ScriptLoader
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
@@ -55,18 +56,18 @@ class ScriptBench:
         command: as the user wrote it.
         log: takes its output.
         setup_s: longest time from a start to the first training step (s).
-        sandbox: what the script writes into its working folder is thrown away.
+        protection: keeps the user's files as they are, see :mod:`pipetune.protection`.
         memory: share of the device's memory that a step may take: the ceiling is that of batches of the candidate's
             size, and the memory is measured; ``None``: it is that of the script's own batches.
     """
 
     def __init__(
-        self, command: Sequence[str], log: Path, *, setup_s: float = SETUP_S, sandbox: bool = False,
+        self, command: Sequence[str], log: Path, *, setup_s: float = SETUP_S, protection: Protection | None = None,
         memory: float | None = None,
         on_stage: Callable[[str, int, int | None], None] = lambda text, done, total: None,
     ) -> None:  # fmt: skip
         self._command, self._log, self._setup_s = tuple(command), log, setup_s
-        self._on_stage, self._sandbox, self._memory = on_stage, sandbox, memory
+        self._on_stage, self._protection, self._memory = on_stage, protection, memory
         self._relay: ScriptSession | None = None
         self._gpus = HeldGpus()
         self._own: Candidate | None = None
@@ -117,7 +118,7 @@ class ScriptBench:
     def _start(
         self, variables: Mapping[str, str], profile: Mapping[str, Any] | None, stop: Callable[[], bool]
     ) -> ScriptSession:
-        session = ScriptSession(self._command, variables, self._log, profile, stop, sandbox=self._sandbox)
+        session = ScriptSession(self._command, variables, self._log, profile, stop, protection=self._protection)
         self.starts += 1
         try:
             loader = wait_until_ready(

@@ -17,6 +17,8 @@ SITE = str(Path(__file__).resolve().parents[2] / "hook" / "site")
 #: Environment variable, and the kinds of guests that it names: ``relay:FOLDER`` or ``tuned:FILE``.
 VARIABLE = "PIPETUNE_HOOK"
 RELAY, TUNED = "relay", "tuned"
+#: Environment variable that is set where nothing keeps the user's files as they are: a script that saves is ended then.
+REFUSE_SAVES = "PIPETUNE_REFUSE_SAVES"
 #: Exit code of a process of the script whose connection was closed while it was measured: EX_IOERR of sysexits.h.
 CLOSED = 74
 #: Files in the folder of a relay.

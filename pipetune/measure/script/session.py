@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipetune.measure import messages
-from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
-from pipetune.measure.script.sandbox import in_sandbox
+from pipetune.measure.script.protocol import REFUSE_SAVES, RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
 from pipetune.processes.temporary_folder import temporary_folder
+from pipetune.protection.contract import Protection
 from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
@@ -69,15 +70,15 @@ class ScriptSession:
         log: file that the script's output is appended to.
         profile: settings that its loaders get at construction; ``None``: its own.
         asked_to_stop: pipetune is to end.
-        sandbox: see :mod:`pipetune.measure.script.sandbox`.
+        protection: keeps the user's files as they are; ``None``: a script that saves a checkpoint is ended instead.
     """
 
     def __init__(
         self, command: Sequence[str], variables: Mapping[str, str], log: Path, profile: Mapping[str, Any] | None,
-        asked_to_stop: Callable[[], bool], *, sandbox: bool = False,
+        asked_to_stop: Callable[[], bool], *, protection: Protection | None = None,
     ) -> None:  # fmt: skip
         self._asked_to_stop = asked_to_stop
-        self._log = log
+        self._log, self._protection = log, protection
         self.began_s = time.monotonic()
         self.peers: list[Peer] = []
         """In the order in which they connected; those that have ended, too."""
@@ -116,12 +117,13 @@ class ScriptSession:
             output = self._ends.enter_context(_opened_for_us(log))
             self._log_began = log.stat().st_size
             words = [word.replace("{scratch}", self._scratch) for word in command]
-            if sandbox:
-                words = in_sandbox(words, Path.cwd(), Path(self._folder, "layers"))
+            # A command that is not there is refused as the system does it; nothing of the user's runs then.
+            if protection is not None and words and shutil.which(words[0]) is not None:
+                words = protection.wrap(words)
             self._process = Supervised(
                 words,
                 {**QUIET, "MLFLOW_TRACKING_URI": f"file:{self._scratch}", **os.environ, **variables,
-                 **self._hook_variables()}, output,
+                 **self._hook_variables()}, output, () if protection is None else protection.passed_fds(),
             )  # fmt: skip
             self._ends.callback(self._process.close)
             self._selector.register(self._process, selectors.EVENT_READ)
@@ -132,7 +134,8 @@ class ScriptSession:
     def _hook_variables(self) -> dict[str, str]:
         already = os.environ.get("PYTHONPATH")
         path = SITE if not already else f"{SITE}{os.pathsep}{already}"
-        return {"PYTHONPATH": path, VARIABLE: f"{RELAY}:{self._folder}"}
+        variables = {REFUSE_SAVES: "1"} if self._protection is None else self._protection.variables()
+        return {"PYTHONPATH": path, VARIABLE: f"{RELAY}:{self._folder}", **variables}
 
     @property
     def pid(self) -> int | None:

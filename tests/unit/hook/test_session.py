@@ -12,6 +12,7 @@ from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.relay import KEEP
 from pipetune.hook.session import Session
 from pipetune.hook.which import CONFIRMATIONS, WITHOUT_OPTIMIZER
+from pipetune.measure.script.protocol import REFUSE_SAVES
 from pipetune.records.script import LoaderIdentity
 from tests.unit.hook.fake_torch import Endless, Numbers, loader_module
 
@@ -219,9 +220,16 @@ def test_iterating_anew_over_the_one_that_is_measured_goes_on(script: Script) ->
     assert len(set(numbers)) == len(numbers)
 
 
+def test_a_script_whose_files_are_protected_may_save(script: Script) -> None:
+    script.train(script.loader(shuffle=True))
+    script.torch.save({}, "during.pth")
+    assert [target for _, target in script.saved] == ["during.pth"]
+
+
 def test_a_checkpoint_while_it_is_measured_is_told_and_ends_the_process(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(REFUSE_SAVES, "1")
     script.torch.save({}, "before.pth")
     script.train(script.loader(shuffle=True))
     left: list[int] = []

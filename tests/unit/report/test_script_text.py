@@ -7,6 +7,7 @@ import pytest
 
 from pipetune.records.script import LoaderIdentity, ScriptLoader, ScriptOption, ScriptSummary, SettingOrigin
 from pipetune.records.sweep import Candidate
+from pipetune.records.written import WrittenFiles
 from pipetune.report.script_text import (
     changes_of,
     command_with_option,
@@ -174,14 +175,13 @@ def test_without_a_script_or_anything_better_there_is_nothing_to_do() -> None:
 
 
 def test_notes_tell_of_starts_and_of_files_that_were_touched() -> None:
-    files = tuple(f"/job/out/{number}" for number in range(7))
-    notes = script_notes(replace(SUMMARY, starts=3, setup_s=12.0, notes=("a note",), changed_files=files))
+    written = WrittenFiles(mechanism="overlay", created=tuple(f"/job/out/{number:02}" for number in range(12)))
+    notes = script_notes(replace(SUMMARY, starts=3, setup_s=12.0, notes=("a note",), written=written))
     assert notes[0] == "a note"
     assert "3 times" in notes[1]
     assert "12.0 s" in notes[1]
-    assert "out/4" in notes[2]
-    assert "out/5" not in notes[2]
-    assert "2 more" in notes[2]
+    assert "12 new files: out/00, " in notes[2]
+    assert "out/09 and 2 more" in notes[2]
     assert script_notes(SUMMARY) == []
 
 

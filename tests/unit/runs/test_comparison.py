@@ -126,7 +126,7 @@ def test_of_processes_without_a_rank_the_worst_is_compared(tmp_path: Path) -> No
 
 
 def test_an_option_that_an_earlier_version_did_not_know_is_no_change(tmp_path: Path) -> None:
-    newer = run(tmp_path / "b", options={"sandbox": False, "budget_s": None, "command": [], "seed": 0})
+    newer = run(tmp_path / "b", options={"allow_writes": False, "budget_s": None, "command": [], "seed": 0})
 
     assert [change.name for change in compare(run(tmp_path / "a"), newer).changes] == []
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pipetune.records.written import UNPROTECTED, WrittenFiles
 from pipetune.sweeping import changed_files
-from pipetune.sweeping.changed_files import changes, places_of, snapshot
+from pipetune.sweeping.changed_files import list_changes, places_of, snapshot
 
 
 def taken(*places: Path, without: tuple[Path, ...] = ()) -> dict[str, tuple[int, int]]:
@@ -28,22 +29,25 @@ def test_new_changed_and_removed_files_are_told(folder: Path) -> None:
     (folder / "out" / "new.pth").touch()
     (folder / "out" / "last.pth").write_text("longer than before")
     (folder / "data" / "a.jpg").unlink()
-    assert changes(before, taken(folder)) == tuple(
-        str(folder / name) for name in ("data/a.jpg", "out/last.pth", "out/new.pth")
+    assert list_changes(before, taken(folder)) == WrittenFiles(
+        mechanism=UNPROTECTED,
+        created=(str(folder / "out/new.pth"),),
+        changed=(str(folder / "out/last.pth"),),
+        removed=(str(folder / "data/a.jpg"),),
     )
 
 
 def test_a_file_of_the_same_size_that_was_written_again_is_told(folder: Path) -> None:
     before = taken(folder)
     os.utime(folder / "train.py", ns=(1, 1))
-    assert changes(before, taken(folder)) == (str(folder / "train.py"),)
+    assert list_changes(before, taken(folder)).changed == (str(folder / "train.py"),)
 
 
 def test_reading_changes_nothing(folder: Path) -> None:
     before = taken(folder)
     (folder / "train.py").read_text()
     (folder / "empty folder").mkdir()
-    assert changes(before, taken(folder)) == ()
+    assert not list_changes(before, taken(folder))
 
 
 @pytest.mark.parametrize("name", ["__pycache__", ".git", "pipetune-runs"])
@@ -51,7 +55,7 @@ def test_what_everybody_writes_is_left_out(name: str, folder: Path) -> None:
     before = taken(folder)
     (folder / "data" / name).mkdir()
     (folder / "data" / name / "x").touch()
-    assert changes(before, taken(folder)) == ()
+    assert not list_changes(before, taken(folder))
 
 
 def test_so_are_folders_that_are_named(folder: Path) -> None:

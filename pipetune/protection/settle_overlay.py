@@ -1,0 +1,64 @@
+"""Concludes what a script has written into the layers of an overlay: new files get to their place, all are listed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipetune.protection.contract import Settled
+from pipetune.protection.place_new_files import keep_contested, place_new_files
+from pipetune.protection.state import ProtectionFolder, remove_tree
+from pipetune.protection.upper import UpperContents, read_upper
+from pipetune.records.written import OVERLAY as MECHANISM
+from pipetune.records.written import WrittenFiles
+
+#: The folder of a run folder that takes what has no place any more.
+KEPT = "written"
+
+
+def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settled:
+    """Move new files from the layers to their place, and list what the script has written."""
+    contents = UpperContents()
+    for stored, path in state["layers"].items():
+        if os.path.isdir(f"{stored}/upper"):
+            read_upper(f"{stored}/upper", path, state["attributes"], int(state["began_ns"]), contents)
+    _leave_out_empty_temporary(contents)
+    folder.remember_written(
+        WrittenFiles(
+            mechanism=MECHANISM,
+            created=tuple(sorted(_listed(contents.created))),
+            changed=tuple(sorted(contents.changed)),
+            removed=tuple(sorted(contents.removed - contents.changed)),
+            notes=tuple(
+                f"{former} was renamed to {new}; it has its former name"
+                for new, former in sorted(contents.renamed_folders.items())
+            ),
+        )
+    )
+    notes, is_complete = place_new_files(contents.created, folder.run / KEPT)
+    contested, is_kept = keep_contested(contents.contested, folder.run / KEPT)
+    written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=(*notes, *contested)))
+    is_complete = is_complete and is_kept
+    if is_complete:
+        remove_tree(state["base"])
+    return Settled(written, is_complete)
+
+
+def _listed(created: Mapping[str, str]) -> Iterator[str]:
+    """Files, and folders without any."""
+    filled = {os.path.dirname(path) for path in created}
+    for path in created:
+        if path not in filled:
+            yield path
+
+
+def _leave_out_empty_temporary(contents: UpperContents) -> None:
+    """Drop new folders in the temporary one that hold nothing: those of processes that had no time to remove them."""
+    temporary = tempfile.gettempdir()
+    filled = {os.path.dirname(path) for path in contents.created}
+    for path, stored in list(contents.created.items()):
+        if os.path.dirname(path) == temporary and path not in filled and stat.S_ISDIR(os.lstat(stored).st_mode):
+            del contents.created[path]

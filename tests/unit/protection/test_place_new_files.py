@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.protection import place_new_files as module
+from pipetune.protection.place_new_files import keep_contested, place_new_files
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    (tmp_path / "stored" / "folder").mkdir(parents=True)
+    (tmp_path / "stored" / "file").write_text("new")
+    (tmp_path / "stored" / "folder" / "inside").write_text("inside")
+    (tmp_path / "stored" / "link").symlink_to("file")
+    (tmp_path / "real").mkdir()
+    return tmp_path / "stored"
+
+
+def created(stored: Path, *names: str) -> dict[str, str]:
+    return {str(stored.parent / "real" / name): str(stored / name) for name in names}
+
+
+ALL = ("file", "folder", "folder/inside", "link")
+
+
+@pytest.fixture(params=["linked", "copied", "no links at all"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Another file system refuses a link from the layer, some refuse any."""
+    real_link = os.link
+
+    def link(source: str, target: str, **options: Any) -> None:
+        if request.param == "no links at all" or (request.param == "copied" and "/stored/" in source):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real_link(source, target, **options)
+
+    monkeypatch.setattr(module.os, "link", link)
+    return str(request.param)
+
+
+def test_new_files_get_to_their_place(stored: Path, tmp_path: Path, way: str) -> None:
+    os.chmod(stored / "folder", 0o750)
+    os.utime(stored / "file", ns=(1, 10**18))
+    assert place_new_files(created(stored, *ALL), tmp_path / "kept") == ([], True)
+    real = tmp_path / "real"
+    assert (real / "file").read_text() == "new"
+    assert (real / "file").stat().st_mtime_ns == 10**18
+    assert (real / "folder" / "inside").read_text() == "inside"
+    assert (real / "folder").stat().st_mode & 0o777 == 0o750
+    assert os.readlink(real / "link") == "file"
+    assert sorted(os.listdir(real)) == ["file", "folder", "link"], "nothing unfinished is left"
+    assert not (stored / "file").exists()
+
+
+def test_what_is_there_by_now_stays(stored: Path, tmp_path: Path, way: str) -> None:
+    (tmp_path / "real" / "file").write_text("somebody else's")
+    (tmp_path / "real" / "folder").write_text("a file")
+    notes, is_complete = place_new_files(created(stored, *ALL), tmp_path / "kept")
+    assert is_complete
+    assert (tmp_path / "real" / "file").read_text() == "somebody else's"
+    assert (tmp_path / "real" / "folder").read_text() == "a file"
+    kept = tmp_path / "kept" / str(tmp_path).lstrip("/") / "real"
+    assert (kept / "file").read_text() == "new"
+    assert (kept / "folder" / "inside").read_text() == "inside"
+    assert any(str(kept / "file") in note for note in notes)
+
+
+def test_what_another_program_wrote_too_is_kept_elsewhere(stored: Path, tmp_path: Path) -> None:
+    (tmp_path / "real" / "file").write_text("theirs")
+    notes, is_complete = keep_contested(created(stored, "file"), tmp_path / "kept")
+    assert is_complete
+    assert (tmp_path / "real" / "file").read_text() == "theirs"
+    kept = tmp_path / "kept" / str(tmp_path).lstrip("/") / "real" / "file"
+    assert kept.read_text() == "new"
+    assert str(kept) in notes[0]
+
+
+def test_on_a_full_disk_the_file_stays_and_is_named(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(module.os, "link", refuse)
+        notes, is_complete = place_new_files(created(stored, *ALL), tmp_path / "kept")
+    assert not is_complete
+    assert "No space left" in notes[0]
+    assert str(stored / "file") in notes[0]
+    assert place_new_files(created(stored, *ALL), tmp_path / "kept") == ([], True), "and then it is moved"
+    assert (tmp_path / "real" / "file").read_text() == "new"
+
+
+def test_moving_twice_does_nothing_more(stored: Path, tmp_path: Path) -> None:
+    place_new_files(created(stored, *ALL), tmp_path / "kept")
+    (tmp_path / "real" / "file").write_text("edited since")
+    assert place_new_files(created(stored, *ALL), tmp_path / "kept") == ([], True)
+    assert (tmp_path / "real" / "file").read_text() == "edited since"
