@@ -33,6 +33,8 @@ class Case:
     """Package without which it is left out."""
     setup_s: float = 0.0
     ranks: int = 1
+    refused: str | None = None
+    """A part of what a sweep says of a script that it cannot tune; ``None``: it can."""
 
     def command(
         self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None
@@ -67,6 +69,7 @@ CASES = (
     Case("Lightning", "with_lightning.py", 1, needs="lightning"),
     Case("Accelerate", "with_accelerate.py", 1, needs="accelerate"),
     Case("HF Trainer", "with_trainer.py", 1, needs="transformers"),
+    Case("get_batch", "get_batch.py", 0, refused="its batches come from get_batch at"),
 )
 
 
