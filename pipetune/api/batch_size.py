@@ -25,6 +25,7 @@ def batch_size(
     seed: int = 0,
     checkpointing: bool = False,
     compile: bool = False,
+    allow_writes: bool = False,
     out: str | Path | None = None,
 ) -> BatchSizes:
     """The smallest batch that is as fast as any, and the largest that fits the GPU::
@@ -64,9 +65,11 @@ def batch_size(
                 raise UsageError(f"{name}={value!r} is for a model: a script has its own", hint=f"omit {name}")
         if not model:
             raise UsageError("the command is empty", hint='write ["python", "train.py"]')
-        script = ScriptOptions(command=tuple(model), memory=memory, seconds=seconds)
-        with open_batch_folder(place, script) as folder:
-            return _written(find_script_batch_size(script, silent, silent, stop, keep=folder.keep), folder)
+        script = ScriptOptions(command=tuple(model), memory=memory, seconds=seconds, allow_writes=allow_writes)
+        with open_batch_folder(place, script) as folder, folder.protect_files(script) as files:
+            return _written(find_script_batch_size(script, silent, silent, stop, keep=folder.keep, files=files), folder)
+    if allow_writes:
+        raise UsageError("allow_writes=True is for a script", hint="omit it")
     chosen = BatchOptions(
         model=model,
         image_size=image_size,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _TELL_EVERY_S = 15
 #: Options that say what a script has itself.
 _OF_MODELS = ("model", "image_size", "precision", "device", "dataset", "seed", "checkpointing", "compile")
+#: Those, and options that are for scripts only.
+_OF_ONE_KIND = (*_OF_MODELS, "allow_writes")
 
 
 def batch_size_command(
@@ -52,6 +54,13 @@ def batch_size_command(
         bool,
         typer.Option("--compile", help="Train the model compiled by torch.compile, as for pipetune sweep."),
     ] = False,
+    allow_writes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-writes",
+            help="With -- COMMAND: let it change and remove files that exist; without, they stay as they are.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-batch-size-MODEL]")
     ] = None,
@@ -64,7 +73,7 @@ def batch_size_command(
     Fake tensors predict the memory of a torchvision model, and at most six batch sizes are measured, each in a process
     of its own. Those of a script are measured in its own training loop.
     """
-    from pipetune.cli.output import check_target, echo, result_console, say, write_json
+    from pipetune.cli.output import check_target, echo, result_console, say, tell_interruption, write_json
     from pipetune.cli.with_run_file import was_given
     from pipetune.scaling.batch_folder import open_batch_folder
     from pipetune.scaling.batch_run import BatchOptions, find_batch_size
@@ -91,11 +100,7 @@ def batch_size_command(
     stop_on_sigterm()
     check_target("--json", json_file, "batch-size.json")
     stops: list[KeyboardInterrupt] = []
-    if command:
-        given = [name for name in _OF_MODELS if was_given(context, name)]
-        if given:
-            option = f"--{given[0].replace('_', '-')}"
-            raise UsageError(f"{option} cannot be combined with a script, which has its own", hint=f"omit {option}")
+    _refuse_together(is_script=bool(command), given=[name for name in _OF_ONE_KIND if was_given(context, name)])
     chosen = BatchOptions(
         model=model,
         image_size=image_size,
@@ -108,17 +113,17 @@ def batch_size_command(
         checkpointing=checkpointing,
         compile=compile,
     )
-    script = ScriptOptions(command=tuple(command or ()), memory=memory, seconds=seconds)
+    script = ScriptOptions(command=tuple(command or ()), memory=memory, seconds=seconds, allow_writes=allow_writes)
     try:
         with open_batch_folder(out, script if command else chosen) as folder:
             if command:
                 echo("starting the script …", err=True)
-                found = find_script_batch_size(script, measured, following, stops.append, stage, folder.keep)
+                with folder.protect_files(script) as files:
+                    found = find_script_batch_size(script, measured, following, stops.append, stage, folder.keep, files)
             else:
                 found = find_batch_size(chosen, measured, following, stops.append, folder.keep)
     except KeyboardInterrupt as stop:  # before anything was measured
-        echo("pipetune: interrupted", err=True)
-        raise typer.Exit(exit_code_of(stop)) from None
+        raise typer.Exit(tell_interruption(stop)) from None
     console = result_console(stderr=json_file == "-")
     print_batch_sizes(console, found)
     if folder.path is not None:
@@ -130,6 +135,20 @@ def batch_size_command(
     raise typer.Exit(
         exit_code_of(stops[0]) if stops else 1 if found.stopped or not (found.knee or found.checkpointed_largest) else 0
     )
+
+
+def _refuse_together(*, is_script: bool, given: list[str]) -> None:
+    """Refuse options of models for a script, and the other way round.
+
+    Args:
+        given: names of options that were given and are for one of them.
+    """
+    for name in given:
+        option = f"--{name.replace('_', '-')}"
+        if is_script and name in _OF_MODELS:
+            raise UsageError(f"{option} cannot be combined with a script, which has its own", hint=f"omit {option}")
+        if not is_script and name not in _OF_MODELS:
+            raise UsageError(f"{option} is for a script", hint=f"omit {option}, or write -- python train.py")
 
 
 def print_batch_sizes(console: Console, found: BatchSizes) -> None:

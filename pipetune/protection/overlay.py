@@ -93,6 +93,7 @@ class Overlay:
         self._layers = self._lay_out()
         self._plans = 0
         self._is_complete = True
+        """Nothing is in the layers that has no place yet."""
 
     def _lay_out(self) -> list[Layer]:
         mounts = reachable_mounts()
@@ -195,6 +196,7 @@ class Overlay:
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command that makes the view and becomes another one."""
         self._plans += 1
+        self._is_complete = False
         return [*_python(), _ENTER, self._write_plan(f"start-{self._plans}"), *command]
 
     def variables(self) -> dict[str, str]:

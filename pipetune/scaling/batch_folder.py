@@ -21,12 +21,14 @@ from pipetune.machine.host import describe_host
 from pipetune.records.batch_size import BatchSizes
 from pipetune.records.redact import own_command, redact_words
 from pipetune.records.sweep import SCHEMA, from_dict, to_dict
+from pipetune.runs.recover import recover_all
 from pipetune.runs.run import BATCH_SIZE, Run
 from pipetune.scaling.batch_run import BatchOptions
 from pipetune.scaling.batch_script import ScriptOptions
 from pipetune.scaling.scale_json import batch_size_json
 from pipetune.store.files import RESULT_FILE, RUN_FILE
 from pipetune.store.folder import RunFolder, check_out, create_run
+from pipetune.sweeping.script_files import ScriptFiles
 from pipetune.sweeping.script_setup import uri_of
 from pipetune.version import __version__
 
@@ -48,6 +50,8 @@ class BatchFolder:
         self._out, self._name, self._options = out, name, options
         self._started = datetime.now().astimezone()
         self._folder: RunFolder | None = None
+        self._is_described = False
+        """The folder has its ``run.json``."""
         self.not_written: PipetuneError | None = None
         """The disk refused: to be raised once the result has been shown."""
 
@@ -56,22 +60,39 @@ class BatchFolder:
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None:
+            self._folder.remove_unless_used()
             self._folder.close()
+
+    def protect_files(self, chosen: ScriptOptions) -> ScriptFiles:
+        """What keeps the files of a script as they are, before its first start; the run folder is made for it.
+
+        Raises:
+            UsageError: this system has no way to protect files.
+            PipetuneError: the disk refuses.
+        """
+        recover_all(self._out)
+        return ScriptFiles(self._make(), chosen.command, allow_writes=chosen.allow_writes)
+
+    def _make(self) -> RunFolder:
+        if self._folder is None:
+            self._folder = create_run(
+                self._out, dataset_name=f"batch-size-{self._name}", now=self._started.replace(tzinfo=None)
+            )
+        return self._folder
 
     @property
     def path(self) -> Path | None:
         """The run folder; ``None``: nothing was measured, or the disk refused to make it."""
-        return None if self._folder is None else self._folder.path
+        return None if self._folder is None or not self._is_described else self._folder.path
 
     def keep(self, found: BatchSizes) -> None:
         """Have this on the disk. Measuring goes on where the disk refuses."""
         try:
-            if self._folder is None:
-                self._folder = create_run(
-                    self._out, dataset_name=f"batch-size-{self._name}", now=self._started.replace(tzinfo=None)
-                )
-                self._folder.write_json(RUN_FILE, self._record())
-            self._folder.write_json(RESULT_FILE, batch_size_json(found))
+            folder = self._make()
+            if not self._is_described:
+                folder.write_json(RUN_FILE, self._record())
+                self._is_described = True
+            folder.write_json(RESULT_FILE, batch_size_json(found))
             self.not_written = None
         except PipetuneError as error:
             self.not_written = error

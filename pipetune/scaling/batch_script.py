@@ -20,6 +20,8 @@ from pipetune.measure.conditions import Conditions
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.processes.signals import note_signals
 from pipetune.processes.temporary_folder import temporary_folder
+from pipetune.protection.contract import Protection
+from pipetune.protection.words import describe_written
 from pipetune.records.batch_size import BatchPoint, BatchSizes, ScriptBatches
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptLoader
@@ -38,6 +40,7 @@ from pipetune.scaling.batch_size import (
     rounded,
 )
 from pipetune.sourcetext.settings import option_for, origins_for
+from pipetune.sweeping.script_files import ScriptFiles
 from pipetune.sweeping.script_setup import own_candidate, uri_of
 
 #: The script's output, in the temporary folder.
@@ -60,6 +63,8 @@ class ScriptOptions:
     memory: float = 0.92
     """Share of the memory that the script may have which a step may take (0..1]."""
     seconds: float = 1.5
+    allow_writes: bool = False
+    """What the script writes takes effect: its files are not protected (:mod:`pipetune.protection`)."""
 
 
 def find_script_batch_size(
@@ -67,12 +72,14 @@ def find_script_batch_size(
     on_stop: Callable[[KeyboardInterrupt], None],
     on_stage: Callable[[str, int, int | None], None] = lambda text, done, total: None,
     keep: Callable[[BatchSizes], None] = lambda found: None,
+    files: ScriptFiles | None = None,
 ) -> BatchSizes:  # fmt: skip
     """Find the largest batch that fits and the smallest that is as fast; arguments and errors as for a model.
 
     Args:
         on_stage: is told about every second that the script is starting, and for how many seconds.
         keep: is given what is known after each batch size, and the result.
+        files: keep the user's files as they are; ``None``: a script that saves a checkpoint is ended instead.
 
     Raises:
         UsageError: an option that cannot be used, a script that trains on no GPU, or batches that cannot be resized.
@@ -87,7 +94,7 @@ def find_script_batch_size(
         log = folder / _LOG
         try:
             search = BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop)
-            found = _in_script(chosen, log, search, on_stage, keep)
+            found = _in_script(chosen, log, search, on_stage, keep, None if files is None else files.protection)
         except PipetuneError as error:
             if isinstance(error, UsageError) or not _has_text(log):
                 hint = None if _LOG in (error.hint or "") else error.hint
@@ -95,6 +102,8 @@ def find_script_batch_size(
             raise PipetuneError(error.message, hint=f"see the script's output: {_kept(log)}") from None
         if found.stopped not in (None, INTERRUPTED) and _has_text(log):
             found = replace(found, notes=(*found.notes, f"the script's output: {_kept(log)}"))
+        if files is not None:
+            found = replace(found, notes=(*found.notes, *describe_written(files.settle(), os.getcwd())))
         keep(found)
         return found
 
@@ -106,11 +115,11 @@ def _kept(log: Path) -> Path:
 
 def _in_script(
     chosen: ScriptOptions, log: Path, search: BatchSearch, on_stage: Callable[[str, int, int | None], None],
-    keep: Callable[[BatchSizes], None],
+    keep: Callable[[BatchSizes], None], protection: Protection | None,
 ) -> BatchSizes:  # fmt: skip
     guess = 0
     with contextlib.ExitStack() as held:
-        with ScriptBench(chosen.command, log, memory=chosen.memory, on_stage=on_stage) as bench:
+        with ScriptBench(chosen.command, log, memory=chosen.memory, on_stage=on_stage, protection=protection) as bench:
             loader = bench.begin()
             own = own_candidate(loader)
             _check(loader)

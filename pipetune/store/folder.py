@@ -79,6 +79,13 @@ class RunFolder:
             os.close(self._lock_fd)
             self._lock_fd = None
 
+    def remove_unless_used(self) -> None:
+        """Remove a new folder in which there is nothing to read."""
+        if set(os.listdir(self.path)) <= {LOCK_FILE}:
+            with contextlib.suppress(OSError):
+                (self.path / LOCK_FILE).unlink(missing_ok=True)
+                self.path.rmdir()
+
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Replace the file ``name`` as a whole: a reader sees the old contents or the new, never a part.
 

@@ -57,7 +57,7 @@ def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver
         try:
             return _sweep(held, chosen, folder, observer)
         except (PipetuneError, KeyboardInterrupt):
-            _remove_unless_used(folder)
+            folder.remove_unless_used()
             raise
 
 
@@ -151,16 +151,6 @@ def _summary(
         origins={} if loader is None else origins_for(loader, chosen.command),
         written=written, notes=tuple(bench.notes), epoch_starts_counted=True,
     )  # fmt: skip
-
-
-def _remove_unless_used(folder: RunFolder) -> None:
-    """Remove a new run folder in which there is nothing to read, not even the script's output."""
-    entries = set(os.listdir(folder.path))
-    if entries <= {"lock"}:
-        with contextlib.suppress(OSError):
-            for name in entries:
-                (folder.path / name).unlink()
-            folder.path.rmdir()
 
 
 def start_any(

@@ -131,6 +131,15 @@ def test_a_new_file_that_somebody_else_has_made_meanwhile(overlay: Overlay, run:
     assert str(kept) in written.notes[0]
 
 
+def test_what_was_not_collected_is_not_thrown_away(overlay: Overlay, run: Run, job: Path) -> None:
+    run("echo n > new")
+    overlay.close()  # an error of the disk's came before it was collected
+    written = settle_protection(job / "pipetune-runs/one")
+    assert written is not None
+    assert written.created == (str(job / "new"),)
+    assert (job / "new").read_text() == "n\n"
+
+
 @pytest.mark.parametrize("user_namespace", [False, True])
 def test_what_a_killed_sweep_has_left_is_settled_later(user_namespace: bool, job: Path) -> None:
     overlay = open_overlay(job, user_namespace=user_namespace)

@@ -38,7 +38,7 @@ class Bench:
     """When the user presses Ctrl-C."""
     made: ClassVar[list[Bench]] = []
 
-    def __init__(self, command: tuple[str, ...], log: Path, *, memory: float, on_stage: Any) -> None:
+    def __init__(self, command: tuple[str, ...], log: Path, *, memory: float, on_stage: Any, protection: Any) -> None:
         self.limits: list[int | None] = []
         self._log = log
         self.notes = ["a note"]
