@@ -73,6 +73,42 @@ CASES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A script of which it is shown that its sweep ends soon and right."""
+
+    name: str
+    file: str
+    options: tuple[str, ...]
+    suffices: bool = False
+    """It trains as fast as it can as it is."""
+    says: str | None = None
+    """What the only line of a sweep that cannot be holds; ``None``: it can."""
+    ranks: int = 1
+
+    def command(self) -> list[str]:
+        """The command that trains."""
+        launch = [sys.executable]
+        if self.ranks > 1:
+            launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
+        return [*launch, str(SCRIPTS / self.file), *self.options]
+
+
+#: Scripts that rely on ``len(loader)`` check in each epoch that they got as many batches, and fail where they did not.
+ENDINGS = (
+    Ending("epochs of two batches", "by_length.py", ("--batches", "2")),
+    Ending("epochs of two batches, workers that live on", "by_length.py", ("--batches", "2", "--persistent")),
+    Ending("epochs of 19 batches, accumulation, buffers by length", "by_length.py", ("--batches", "19")),
+    Ending("a single epoch of 19 batches", "by_length.py", ("--batches", "19", "--epochs", "1")),
+    Ending("a batch taken aside in each epoch", "by_length.py", ("--batches", "19", "--look")),
+    Ending("two batches in all", "by_length.py", ("--batches", "2", "--epochs", "1"), says="ended after 2 batches"),
+    Ending("two ranks on two cores", "by_length.py", ("--batches", "40", "--workers", "0"), ranks=2),
+    Ending("a step of three seconds", "by_length.py",
+           ("--batches", "30", "--workers", "2", "--sample-ms", "100", "--step-ms", "3000"), suffices=True),
+    Ending("settings shared by a dictionary", "by_length.py", ("--batches", "40", "--shared")),
+)  # fmt: skip
+
+
 def usable_cases() -> list[Case]:
     """Those whose packages are installed; the others are named."""
     found = []

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from pipetune.hook.describe import true_length
 from pipetune.hook.kept import KeptBatches
 from pipetune.hook.seams import caller_of
 
@@ -70,25 +71,43 @@ def patch_constructor(
 class BuiltSource:
     """The batches of such a loader; as :class:`pipetune.hook.source.Source`, without other settings.
 
+    An epoch has the batches that the library gives. Where kept batches take the place of some, it has as many as the
+    library tells; where it tells no number, they come on top of them.
+
     Args:
         loader: of the script.
         take: gives the next batch, and raises StopIteration at an epoch's end.
-        begin: begins another epoch.
+        begin: begins another epoch of the library's.
+        begins_itself: an epoch begins with the request for its first batch, and nobody asks for an iterator.
     """
 
-    def __init__(self, loader: Any, take: Callable[[], Any], begin: Callable[[], None]) -> None:
+    def __init__(
+        self, loader: Any, take: Callable[[], Any], begin: Callable[[], None], *, begins_itself: bool = False
+    ) -> None:
         self.loader, self.inner = loader, loader
-        self._take, self._begin = take, begin
+        self._take, self._begin, self.begins_itself = take, begin, begins_itself
         self.kept = KeptBatches()
         self.settings: Mapping[str, Any] = {}
         self.stream, self.swap = None, None
-        self.replaying = self._endless = False
+        self.replaying = self._ended = self._shifted = False
+        """Shifted: the library's epochs end elsewhere than the loop's, since kept batches were handed out."""
+        self.delivered = 0
+        self.epoch_batches: int | None = None
         self.awaits_first, self.open_s, self.first_s = True, 0.0, 0.0
-        self._opened_ns = time.monotonic_ns()
+        self.opened_ns = time.monotonic_ns()
 
-    def go_on(self) -> None:
-        """From now on no epoch ends."""
-        self._endless = True
+    def opened_inner(self) -> Any:
+        """See :class:`pipetune.hook.source.Source`."""
+        return self.inner
+
+    @property
+    def length(self) -> int | None:
+        """See :class:`pipetune.hook.source.Source`."""
+        return true_length(self.loader)
+
+    def replay(self) -> None:
+        """See :class:`pipetune.hook.source.Source`."""
+        self.replaying = True
 
     def switch(self, settings: Mapping[str, Any]) -> None:
         """Go on with the loader as it is.
@@ -100,25 +119,49 @@ class BuiltSource:
             raise ValueError("the loader takes its settings when it is made")
         self.replaying = False
 
-    def reset(self) -> None:
-        """Another epoch, which the loop begins."""
-        self._begin()
+    def begin_epoch(self, loader: Any | None = None, *, open_now: bool = True) -> None:
+        """See :class:`pipetune.hook.source.Source`: there are no other loaders, and nothing to start."""
+        self.delivered, self._ended = 0, False
+        if not self.begins_itself:
+            self._begin()
+            self._shifted = False
+        self.awaits_first, self.opened_ns = True, time.monotonic_ns()
+
+    def time_starts(self, count: int) -> list[tuple[float, float]]:
+        """See :class:`pipetune.hook.source.Source`: its workers start when it is made."""
+        return []
 
     def close(self) -> None:
         """Nothing: the process ends."""
 
     def next(self) -> Any:
-        """The next batch."""
-        if self.replaying:
-            return self.kept.hand_out()
+        """The next batch of the epoch.
+
+        Raises:
+            StopIteration: it has ended.
+        """
+        if self._ended and self.begins_itself:
+            self.begin_epoch()
+        self._shifted = self._shifted or self.replaying
+        length = self.length if self._shifted else None
+        if self._ended or (length is not None and self.delivered >= length):
+            self._ended = True
+            raise StopIteration
+        batch = self.kept.hand_out() if self.replaying else self._load(length)
+        self.delivered += 1
+        return batch
+
+    def _load(self, length: int | None) -> Any:
         try:
             batch = self._take()
         except StopIteration:
-            if not self._endless:
+            if length is None:
+                self._ended = True
+                self.epoch_batches = self.delivered
                 raise
             self._begin()
             batch = self._take()
         if self.awaits_first:
             self.awaits_first = False
-            self.first_s = (time.monotonic_ns() - self._opened_ns) / 1e9
+            self.first_s = (time.monotonic_ns() - self.opened_ns) / 1e9
         return batch

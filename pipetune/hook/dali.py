@@ -72,4 +72,4 @@ def source_of(iterator: Any, original: Callable[[Any], Any]) -> BuiltSource:
         if iterator._auto_reset != "yes":  # else it has begun by itself
             iterator.reset()
 
-    return BuiltSource(iterator, lambda: original(iterator), begin)
+    return BuiltSource(iterator, lambda: original(iterator), begin, begins_itself=True)

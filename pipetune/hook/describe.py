@@ -29,6 +29,8 @@ _MAX_CALLS = 16
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 #: What is varied, and shown as the script writes it.
 WRITTEN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
+#: torch's note that the length of a loader over an iterable data set was asked for.
+_LENGTH_CALLED = "_IterableDataset_len_called"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +174,17 @@ def batch_size_of(loader: Any) -> int | None:
     if size is None:
         size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None) or getattr(loader, "bs", None)
     return size if isinstance(size, int) else None
+
+
+def true_length(loader: Any) -> int | None:
+    """Batches of an epoch, as a loader tells; ``None``: it has no length."""
+    values = getattr(loader, "__dict__", {})
+    called = values.get(_LENGTH_CALLED)
+    try:
+        return len(loader)
+    except Exception:  # a data set without a length, or one whose length is computed by the user's code
+        return None
+    finally:
+        # torch notes that the script knows the length, and warns of longer epochs from then on.
+        if _LENGTH_CALLED in values:
+            values[_LENGTH_CALLED] = called

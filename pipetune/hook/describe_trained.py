@@ -6,9 +6,8 @@ import sys
 from typing import Any
 
 from pipetune.hook import fastai
-from pipetune.hook.describe import batch_size_of, class_name, expressions_of, settings_of
+from pipetune.hook.describe import batch_size_of, class_name, expressions_of, settings_of, true_length
 from pipetune.hook.guards import is_iterable_set, own_generators, shards_of, told_workers
-from pipetune.hook.quiet import true_length
 from pipetune.hook.registry import Known
 
 

@@ -55,6 +55,23 @@ class Division:
         """Another measurement begins, with other workers."""
         self._iterators = []
 
+    def refuse_repeats(self, source: Any) -> None:
+        """Refuse the present workers of a loader where they yield each sample several times.
+
+        Args:
+            source: of the loader's batches (:class:`pipetune.hook.source.Source`).
+
+        Raises:
+            RepeatedSamplesError: they do. As many workers as the script has are its own affair.
+        """
+        fault = self.find_repeats(source)
+        if fault is not None and not has_own_workers(source):
+            raise RepeatedSamplesError(fault)
+
+    def find_repeats(self, source: Any) -> str | None:
+        """As :meth:`find_fault` of the source's iterator; ``None`` also while kept batches are replayed."""
+        return None if source.replaying else self.find_fault(source.inner, own=has_own_workers(source))
+
     def find_fault(self, iterator: Any, *, own: bool = False) -> str | None:
         """Why these workers, or those of an iterator before since :meth:`begin`, do not divide their samples.
 
@@ -110,6 +127,12 @@ class Division:
         if not workers:
             return read_reports(self._folder, os.getpid(), self._dataset)
         return [report for pid in sorted(workers) for report in read_reports(self._folder, pid)]
+
+
+def has_own_workers(source: Any) -> bool:
+    """Whether a source has as many workers as the script's loader has."""
+    script_has = source.loader.num_workers
+    return bool(source.settings.get("num_workers", script_has) == script_has)
 
 
 def can_divide(report: Mapping[str, Any], *, own: bool) -> bool:

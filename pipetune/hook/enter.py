@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Iterator
 
 from pipetune.measure.script.protocol import RELAY, TUNED
+from pipetune.protection.state import KEEP
 
 #: What each kind of guest needs, imported at once: later, the script's folder comes first on the import path.
 _MODULES = {
@@ -34,6 +35,9 @@ def enter(value: str, before: set[str]) -> None:
     sys.path[:] = [entry for entry in path if entry in _standard_places()]
     try:
         modules = [importlib.import_module(name) for name in _MODULES[kind]]
+        kept = os.environ.get(KEEP)
+        if kept:
+            importlib.import_module("pipetune.hook.keep_files").enter(kept)
     finally:
         sys.path[:] = path
     forget_shadowed(set(sys.modules) - before, list(script_places()))

@@ -3,19 +3,26 @@
 All of it happens inside ``next()``: what has been asked for is measured while the loop goes on, and between two
 requests the loop waits. Of several ranks the first decides when a measurement is over; as collectives hold their steps
 together, all of them have to stop at the same one, which it names a few steps ahead.
+
+Epochs end where the script's own would (:mod:`pipetune.hook.source`), also in the middle of a measurement, which goes
+on with the next one. With the end of each, what was measured until then is sent, for the script may have no other
+epoch: then its process ends in its own way, and the parent has all that there was
+(:mod:`pipetune.measure.script.joined`). A request may also come with the start of the process: then the loader is
+measured from its very first batch.
+
+Why not epochs without end, as before: a loop that indexes, schedules, accumulates or finishes by ``len(loader)`` fails
+in the batch after its last, and a longer length from the start on gives trainers other schedules and buffers.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -23,26 +30,24 @@ from pipetune.hook.built import BuiltSource
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.device_memory import DeviceMemory
 from pipetune.hook.division import Division, RepeatedSamplesError
+from pipetune.hook.epochs import Epochs
+from pipetune.hook.outbox import Outbox
 from pipetune.hook.source import Source
 from pipetune.hook.told_failure import describe_failure
-from pipetune.measure import wire
-from pipetune.measure.phases import PhaseProgress, Phases, Question, plan_phases
+from pipetune.measure.phases import MIN_EPOCHS, PhaseProgress, Phases, Question, plan_phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
 from pipetune.usercode.batches import size_of
 from pipetune.usercode.loop_clock import LoopClock
 
-#: So many batches are kept before anything is measured.
-KEEP = 8
-#: Time between two messages with steps (s).
-_SEND_EVERY_S = 0.1
+#: So many batches are kept before they are replayed; of a slow loader so many after some time (s), and of a short epoch
+#: this share.
+KEEP, LEAST_KEPT, _KEEPING_S, _KEPT_SHARE = 8, 2, 2.0, 1 / 3
 #: Other ranks hear of the last step at least so many steps, and so long (s), before it.
 _AHEAD_STEPS, _AHEAD_S = 4, 0.2
 #: Loops are at most so many batches ahead of the one that is trained on.
 _SETTLED_AFTER = 10
 _OUT_OF_MEMORY = "CUDA out of memory"
-#: Workers are not started again, to see how long that takes, once it has taken so long (s).
-_STARTS_S = 1.0
 
 
 class Relay:
@@ -62,33 +67,34 @@ class Relay:
         self._channel, self._source, self._clock = channel, source, clock
         self._follows, self._ranks, self._division = follows, ranks, division
         self._now_ns, self._leave = now_ns, leave
-        self._phase = "keeping"
+        self._phase = "waiting"
         self._phases: Phases | None = None
         self._progress = PhaseProgress()
-        self._unsent: list[StepTime] = []
-        self._label = ""
-        """Phase of the unsent steps."""
-        self._sent_ns = 0
-        self._gathered = 0
+        self._outbox = Outbox(channel, now_ns)
+        self._to_keep = 0
+        """So many batches are still kept before they are replayed."""
+        self._keeping_since_ns = 0
         self._batches = 0
         """Since the request."""
         self._began_ns = 0
         self._last_end_ns: int | None = None
         self._first_end_ns: int | None = None
-        self._skipped_ns = 0
-        """Time between epochs since the request, which is left out (ns)."""
+        self._epochs = Epochs()
         self._others_ns = 0
         """Time that the loop has waited for other loaders since the request, which is in its steps (ns)."""
         self._stop_at: int | None = None
         self._starts = 0
         """How often workers are started before the measurement, to see how long that takes."""
-        self._collected = False
-        """Garbage was collected, see :meth:`_time_starts`."""
         self._memory: DeviceMemory | None = None
         """Of the device, where it is measured."""
         self._settled = False
         """It is counted from a step of the new batches on."""
-        source.go_on()
+        self._told = True
+        """The parent knows that the loop waits."""
+        self._request: dict[str, Any] = {}
+        """What is measured, or will be as soon as enough batches are kept."""
+        self._from_start = False
+        """The loader is measured from its first batch on."""
 
     def next(self) -> Any:
         """The loop asks for a batch."""
@@ -100,41 +106,104 @@ class Relay:
             raise
 
     def waited_for_others(self, span_ns: int) -> None:
-        """The loop has waited for a batch of another loader."""
-        self._others_ns += span_ns
+        """The loop has waited for a batch of another loader; between epochs that is no part of a measurement."""
+        if self._epochs.within_one:
+            self._others_ns += span_ns
 
-    def epoch(self) -> None:
-        """The loop has ended an epoch by itself and begins another: what it did in between is no step, nor is the last
-        one before, whose end is not known."""
+    def measure_from_start(self, request: dict[str, Any]) -> None:
+        """Measure from the loader's first batch on; before any is taken."""
+        self._from_start = True
+        self._begin(request)
+        self._epochs.begin(self._source.opened_ns, None, 0)
+
+    def stepped(self) -> None:
+        """An optimizer has stepped."""
+        if not self._epochs.within_one:
+            self._clock.drain()  # the device, too, has ended the step
+            self._epochs.step(self._now_ns())
+
+    @property
+    def epoch_has_ended(self) -> bool:
+        """The loop was told that its epoch has ended, and has not begun another."""
+        return not self._epochs.within_one
+
+    def epoch(self, loader: Any | None = None) -> None:
+        """The loop iterates anew; what it did since the last epoch is no step. Where it has left that one before its
+        end, nor is its last step, whose end is not known.
+
+        Args:
+            loader: that it iterates over, where it is another one in place of the first.
+        """
+        if self._epochs.within_one:
+            self._push(self._clock.drain())
+            self._clock.done(self._now_ns())
+            self._clock.drain()
         now = self._now_ns()
-        self._clock.done(now)
-        self._clock.drain()
+        self._epochs.begin(now, self._last_end_ns, self._source.delivered)
         self._clock.begin(now)
-        if self._last_end_ns is not None:
-            self._skipped_ns += max(0, now - self._last_end_ns)
-            self._last_end_ns = now
+        waits = self._phase == "waiting" or (self._stop_at is not None and self._batches >= self._stop_at)
+        self._source.begin_epoch(loader, open_now=not waits)
+        self._channel.send("epoch", within=True)
 
     def _next(self) -> Any:
         now = self._now_ns()
+        if self.epoch_has_ended and getattr(self._source, "begins_itself", False):
+            self.epoch()
         if self._memory is not None and self._phase == "measuring" and self._stop_at is None:
             self._look_after(self._memory)
         self._push(self._clock.done(now))
-        if self._phase == "keeping" and self._gathered == KEEP:
-            self._phase = "waiting"
         if self._phase == "measuring" and self._is_last():
-            self._phase = "waiting"
+            self._phase, self._told = "waiting", False
+        if self._phase == "keeping" and not self._to_keep:
+            self._start_ceiling()
         if self._phase == "waiting":
             self._clock.drain()
+            if not self._told:
+                self._told = True
+                self._channel.send("resting")
             self._serve()
             now = self._now_ns()
             self._clock.begin(now)
-        batch, got = self._fetch(), self._now_ns()
+        try:
+            batch = self._fetch()
+        except StopIteration:
+            self._end_epoch(now)
+            raise
+        return self._hand_over(batch, now)
+
+    def _hand_over(self, batch: Any, asked_ns: int) -> Any:
+        """Note that the loop gets a batch; returns what it gets."""
+        got, source = self._now_ns(), self._source
         self._batches += 1
-        self._clock.handed(now, got, size_of(batch))
-        if self._phase == "keeping":
-            self._gathered += 1
-            return self._source.kept.keep(batch)
-        return batch
+        workers = source.settings.get("num_workers", getattr(source.loader, "num_workers", 0))
+        whole = self._from_start or self._progress.whole_epochs
+        began = self._epochs.asked_for_first(asked_ns, got, int(workers or 0), whole=whole)
+        if began == asked_ns:
+            self._epochs.waited((got - asked_ns) / 1e9)
+        elif not whole:
+            self._clock.begin(began)
+        self._clock.handed(began, got, size_of(batch))
+        if self._phase != "keeping":
+            return batch
+        self._to_keep -= 1
+        if self._ranks == 1 and got - self._keeping_since_ns > _KEEPING_S * 1e9 and len(source.kept) + 1 >= LEAST_KEPT:
+            self._to_keep = 0
+        return source.kept.keep(batch)
+
+    def script_ends(self) -> None:
+        """The process ends by itself, perhaps in the middle of an epoch, whose last step's end is not known."""
+        if self._epochs.within_one and self._phase == "measuring":
+            with contextlib.suppress(OSError, ChannelClosedError):
+                self._end_epoch(self._now_ns())
+
+    def _end_epoch(self, asked_ns: int) -> None:
+        """Send what was measured until now: there may be no other epoch."""
+        self._epochs.end(asked_ns, self._now_ns(), self._source.delivered)
+        self._push(self._clock.drain())
+        self._outbox.send()
+        self._channel.send(
+            "epoch", within=False, epoch_starts=self._epochs.starts, apart=self._epochs.spans, batches=self._batches
+        )
 
     def _is_last(self) -> bool:
         """Whether the measurement has ended before this batch."""
@@ -158,41 +227,67 @@ class Relay:
                 return
 
     def _begin(self, request: dict[str, Any]) -> bool:
-        self._progress, self._unsent, self._batches, self._stop_at = PhaseProgress(), [], 0, None
-        self._label, self._memory, self._settled = "", None, False
+        """Begin what is asked for, or keep batches for it first; whether it could be begun."""
+        self._request = request
+        if request["role"] != "ceiling":
+            return self._start(lambda: self._source.switch(request["settings"]))
+        if len(self._source.kept) >= LEAST_KEPT:
+            return self._start_ceiling()
+        # Of ranks, all keep equally many.
+        length = self._source.length
+        left = None if length is None else max(0, length - self._source.delivered)
+        self._to_keep = KEEP if left is None else min(KEEP, max(LEAST_KEPT, round(left * _KEPT_SHARE)))
+        self._phase, self._phases, self._keeping_since_ns = "keeping", None, self._now_ns()
+        return True
+
+    def _start_ceiling(self) -> bool:
+        request, source = self._request, self._source
+
+        def replay() -> None:
+            source.kept.resize(request.get("batch_size"), request.get("own_batch_size"), self._ranks)
+            source.replay()
+
+        if not self._start(replay):
+            return False
+        if request.get("memory"):
+            self._memory = DeviceMemory(float(request["memory"]), request.get("memory_limit_bytes"))
+            atexit.unregister(self.out_of_memory)
+            atexit.register(self.out_of_memory)
+        return True
+
+    def _start(self, prepare: Callable[[], None]) -> bool:
+        """From the next batch on the steps count; whether it could be prepared."""
+        request, source, ceiling = self._request, self._source, self._request["role"] == "ceiling"
+        self._progress, self._batches, self._stop_at = PhaseProgress(), 0, None
+        self._memory, self._settled = None, False
         if self._division is not None:
             self._division.begin()
-        self._starts = int(request["starts"]) if request["role"] != "ceiling" and self._source.stream is not None else 0
-        workers, depth = int(request["num_workers"]), int(request["prefetch_depth"])
+        self._outbox.restart()
         question = None if request["question"] is None else _question(request["question"])
-        plan = plan_phases(workers, depth, request["seconds"], request["warmup_limit_s"])
-        source, epoch = self._source, None
-        # The epochs of a data set without indices begin and end while it is measured.
-        if isinstance(source, Source) and source.stream is None and request["role"] != "ceiling":
-            epoch = partial(_epoch_of, source, request.get("epoch_batches"))
+        plan = plan_phases(
+            int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
+        )
+        length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
+        if length and not ceiling:  # no epoch has a larger backlog than itself
+            plan = replace(plan, backlog=max(2, min(plan.backlog, MIN_EPOCHS * length)))
+        epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
         self._phases = Phases(plan, self._progress, question, epoch=epoch)
         try:
-            if request["role"] == "ceiling":
-                self._source.kept.resize(request.get("batch_size"), request.get("own_batch_size"), self._ranks)
-                self._source.replaying = True
-                if request.get("memory"):
-                    self._memory = DeviceMemory(float(request["memory"]), request.get("memory_limit_bytes"))
-                    atexit.unregister(self.out_of_memory)
-                    atexit.register(self.out_of_memory)
-            else:
-                self._source.switch(request["settings"])
+            prepare()
         except Exception as error:
             self._fail("open", error)
             return False
+        self._starts = 0 if ceiling else int(request["starts"])
         self._phase = "measuring"
-        self._began_ns = self._sent_ns = self._now_ns()
-        self._last_end_ns, self._skipped_ns, self._others_ns, self._first_end_ns = None, 0, 0, None
+        self._began_ns = self._now_ns()
+        self._epochs.restart(keep_length=source.stream is not None)
+        self._last_end_ns, self._others_ns, self._first_end_ns = None, 0, None
         self._channel.send("phase", phase="first_batch")
         return True
 
     def _look_after(self, memory: DeviceMemory) -> None:
         """Between two batches: count the peak from when the loop has come to the new batches; see whether it ended."""
-        if not self._settled and (self._batches >= _SETTLED_AFTER or self._label == "timed"):
+        if not self._settled and (self._batches >= _SETTLED_AFTER or self._outbox.phase == "timed"):
             self._settled = True
             memory.settle()
         elif self._settled and memory.ended():
@@ -209,7 +304,7 @@ class Relay:
             first, starts = self._source.awaits_first, list[tuple[float, float]]()
             try:
                 if self._phase == "measuring" and self._batches == 0:
-                    starts = self._time_starts()
+                    starts = self._source.time_starts(self._starts)
                 batch = self._source.next()
                 if first or self._batches & (self._batches - 1) == 0:  # the first, second, fourth …
                     self._refuse_repeats()
@@ -230,38 +325,10 @@ class Relay:
                 self._channel.send("first_batch", open_s=times[0], time_to_first_batch_s=times[1], starts=starts)
             return batch
 
-    def _time_starts(self) -> list[tuple[float, float]]:
-        """How long workers take to start and to end, each time (s)."""
-        found: list[tuple[float, float]] = []
-        until_ns = self._now_ns() + _STARTS_S * 1e9
-        source = self._source
-        if self._starts and not self._collected:
-            # As ``pipetune run`` does before the first workers (pipetune.hook.tuned): a worker that inherits a full
-            # collection which is due takes 0.2 s longer with each epoch, and when one is due is chance.
-            gc.collect()
-            self._collected = True
-        while isinstance(source, Source) and len(found) < self._starts and self._now_ns() < until_ns:
-            found.append(source.time_start())
-        return found
-
     def _refuse_repeats(self) -> None:
-        """Refuse workers of an iterable data set that yield each sample several times.
-
-        Raises:
-            RepeatedSamplesError: they do. As many workers as the script has are its own affair.
-        """
-        fault = self._find_repeats()
-        if fault is not None and not self._has_own_workers():
-            raise RepeatedSamplesError(fault)
-
-    def _find_repeats(self) -> str | None:
-        if self._division is None or self._source.replaying or self._phase != "measuring":
-            return None
-        return self._division.find_fault(self._source.inner, own=self._has_own_workers())
-
-    def _has_own_workers(self) -> bool:
-        script_has = self._source.loader.num_workers
-        return bool(self._source.settings.get("num_workers", script_has) == script_has)
+        """Refuse workers of an iterable data set that yield each sample several times."""
+        if self._division is not None and self._phase == "measuring":
+            self._division.refuse_repeats(self._source)
 
     def _push(self, steps: list[StepTime]) -> None:
         """Count steps that have finished."""
@@ -273,25 +340,12 @@ class Relay:
                 return
             self._last_end_ns = step.t_end_ns
             self._first_end_ns = self._first_end_ns or step.t_end_ns
-            label = phases.push(now := self._without_gaps(step))
-            if label != self._label:
-                self._send_steps()
-                self._label = label
-                self._channel.send("phase", phase=label)
-            self._unsent.append(now)
+            label = phases.push(now := self._epochs.without_gaps(step))
+            self._outbox.add(now, label)
             if phases.complete:
-                self._send_steps()
+                self._outbox.send()
                 self._finish()
                 return
-            if self._now_ns() - self._sent_ns > _SEND_EVERY_S * 1e9:
-                self._send_steps()
-
-    def _without_gaps(self, step: StepTime) -> StepTime:
-        """The step as if epochs followed each other at once."""
-        skipped = self._skipped_ns
-        if not skipped:
-            return step
-        return replace(step, t_start_ns=step.t_start_ns - skipped, t_end_ns=step.t_end_ns - skipped)
 
     def _finish(self) -> None:
         try:
@@ -302,25 +356,21 @@ class Relay:
         ahead = 0
         if self._ranks > 1:
             # The first one has waited for new workers.
-            steps_ns = self._now_ns() - (self._first_end_ns or self._began_ns) - self._skipped_ns
+            steps_ns = self._now_ns() - (self._first_end_ns or self._began_ns) - self._epochs.skipped_ns
             step_s = max(1e-3, steps_ns / 1e9 / max(1, self._batches - 1))
             ahead = max(_AHEAD_STEPS, round(_AHEAD_S / step_s))
         self._stop_at = self._batches + ahead
         self._channel.send(
             "result", warmup_batches=self._progress.warmup_batches, steady=self._progress.steady,
             window_batches=self._progress.window_batches, ended_early=self._progress.answered,
-            epoch_windows=self._progress.epoch_windows, epoch_batches=getattr(self._source, "epoch_batches", None),
+            epoch_windows=self._progress.epoch_windows, epoch_batches=self._source.epoch_batches,
+            whole_epochs=self._progress.whole_epochs, epoch_starts=self._epochs.starts, apart=self._epochs.spans,
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
-            repeats=self._find_repeats() is not None,
-            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
+            repeats=self._division is not None and self._division.find_repeats(self._source) is not None,
+            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns - self._epochs.skipped_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.found()),
         )  # fmt: skip
-
-    def _send_steps(self) -> None:
-        if self._unsent:
-            self._channel.send("steps", phase=self._label, rows=wire.steps_to_rows(self._unsent))
-        self._unsent, self._sent_ns = [], self._now_ns()
 
     def _fail(self, phase: str, error: Exception) -> None:
         self._phase, self._phases = "waiting", None
@@ -334,11 +384,6 @@ class Relay:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         self._leave(status)
-
-
-def _epoch_of(source: Source, expected: int | None) -> int | None:
-    """Batches of an epoch: as many as were expected, until one has ended."""
-    return source.epoch_batches or expected
 
 
 def _question(values: dict[str, Any]) -> Question:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -19,12 +22,12 @@ from pipetune.hook.decoder import NotPossibleError, swap_for
 from pipetune.hook.describe import class_name, describe_calls
 from pipetune.hook.describe_trained import describe_device, describe_loader
 from pipetune.hook.division import division_of
-from pipetune.hook.feed import Feed, Other
+from pipetune.hook.feed import Feed, Other, Pass
 from pipetune.hook.guards import explain_missing_guard, loads_for_all_ranks
 from pipetune.hook.iteration_report import FETCH, WORKER, IterationReports
 from pipetune.hook.loaderless import OPTIMIZER, StepsWithoutLoader
 from pipetune.hook.loop_iterator import iterator_class
-from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints
+from pipetune.hook.quiet import refuse_checkpoints
 from pipetune.hook.registry import Known, Loaders
 from pipetune.hook.relay import Relay
 from pipetune.hook.seams import (
@@ -37,7 +40,7 @@ from pipetune.hook.seams import (
 )
 from pipetune.hook.source import Source, gradients_enabled
 from pipetune.hook.which import WhichTrains
-from pipetune.measure.script.protocol import CLOSED, REFUSE_SAVES, SETTINGS_FILE
+from pipetune.measure.script.protocol import CLOSED, FROM_START, REFUSE_SAVES, SETTINGS_FILE
 from pipetune.usercode.loop_clock import clock_for
 
 #: So many loaders are reported, to say how far a script came.
@@ -64,7 +67,7 @@ def enter(folder: str) -> None:
     profile = _profile_in(folder)
     if profile is not None:
         profiles.use_pil(profile)  # whether it was taken is said when the script trains
-    session = Session(channel, profile, folder)
+    session = Session(channel, profile, _request_in(folder), folder)
     when_imported((WORKER, FETCH), IterationReports(folder).on_module)
     when_imported((OPTIMIZER,), session.on_optimizers)
     modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH, ffcv.LOADER)
@@ -76,14 +79,27 @@ def _profile_in(folder: str) -> profiles.Profile | None:
     return profiles.read_profile(place) if Path(place).exists() else None
 
 
+def _request_in(folder: str) -> dict[str, Any] | None:
+    """What is to be measured from the loader's first batch on."""
+    place = Path(folder, SETTINGS_FILE)
+    found: dict[str, Any] | None = json.loads(place.read_text()).get(FROM_START) if place.exists() else None
+    return found
+
+
 class Session:
     """One process of the script.
 
     Args:
+        request: is measured from the first batch of the profile's loader on; ``None``: when the training is recognised,
+            it is asked for.
         folder: with what is reported of iterable data sets; ``None``: nothing is.
     """
 
-    def __init__(self, channel: Channel, profile: profiles.Profile | None, folder: str | None = None) -> None:
+    def __init__(
+        self, channel: Channel, profile: profiles.Profile | None, request: dict[str, Any] | None = None,
+        folder: str | None = None,
+    ) -> None:  # fmt: skip
+        self._request = request
         self._channel, self._folder = channel, folder
         self._cores_at_first = tuple(sorted(os.sched_getaffinity(0)))
         self._matcher = None if profile is None else profiles.Matcher(profile)
@@ -118,12 +134,11 @@ class Session:
             self._iterator_class = iterator_class(module)
             kind: Any = module.DataLoader
             patch_loader(kind, self, self._complain)
-            patch_length(kind)
             self.report("torch")
         elif module.__name__ == fastai.LOAD:
             fastai.patch_load(module, self, self._complain, iterators=True)
         elif module.__name__ == fastai.OPTIMIZER:
-            fastai.patch_optimizer(module, self._which.stepped)
+            fastai.patch_optimizer(module, self._stepped)
         elif module.__name__ == dali.PIPELINE:
             self._patch_built(module.Pipeline, dali.LIBRARY)
         elif module.__name__ == dali.PYTORCH:
@@ -152,7 +167,6 @@ class Session:
 
     def made(self, loader: Any, known: Known | None) -> None:
         """See :class:`pipetune.hook.seams.Guest`."""
-        lengthen(loader)
         if known is not None:
             self._loaders.add(loader, known)
             if hasattr(loader, "fake_l"):
@@ -169,15 +183,22 @@ class Session:
         """See :class:`pipetune.hook.seams.Guest`."""
         if self.trained is not None:
             if self._is_trained(loader):
-                self.trained.again()
-                return self._iterator_class(self.trained)
-            return self._iterator_class(Other(self.trained, original(loader)))
+                again = Pass(self.trained, loader, lambda: original(loader))
+                iterator = self._iterator_class(again)
+                again.iterated_with(iterator)
+                return iterator
+            return self._iterator_class(Other(self.trained, loader, original(loader)))
         self._look_for_steps()
         self._decode_differently(loader)
         # Of a loader that is gone another one may have the number.
         (self._for_all_ranks.add if loads_for_all_ranks(sys._getframe(1)) else self._for_all_ranks.discard)(id(loader))
         try:
-            return self._iterator_class(Feed(self, loader, Source(loader, original, self._cores_at_first)))
+            feed = Feed(self, loader, Source(loader, original, self._cores_at_first))
+            iterator = self._iterator_class(feed)
+            feed.iterated_with(iterator)
+            if self._request is not None and self._is_in_profile(loader):
+                feed.relay = self.begin(feed)
+            return iterator
         except Exception as error:  # of ours; one of the script's comes again
             self._complain(error)
             return original(loader)
@@ -193,11 +214,24 @@ class Session:
             return False
         return (known.identity.key, known.identity.position) == (now.identity.key, now.identity.position)
 
+    def _is_in_profile(self, loader: Any) -> bool:
+        """Whether it is the loader that a start's request is for, on the accelerator and with the ranks that it has."""
+        known, request = self._loaders.of(loader), self._request or {}
+        if known is None or self._matcher is None or self._matcher.find(known, loader.dataset) is None:
+            return False
+        return (clock_for(None).name == "cuda", _ranks()[1]) == (request["device"] == "cuda", request["ranks"])
+
+    def _stepped(self) -> None:
+        self._which.stepped()
+        if self.trained is not None and self.trained.relay is not None:
+            self.trained.relay.stepped()
+
     def _look_for_steps(self) -> None:
         if self._end_looking is None:
             self._end_looking = tell_backward(self._which.computed_gradients)
+            atexit.register(self._report_batches)
             optimizer = sys.modules["torch.optim.optimizer"]
-            optimizer.register_optimizer_step_post_hook(lambda *_: self._which.stepped())
+            optimizer.register_optimizer_step_post_hook(lambda *_: self._stepped())
             self.report("iterated")
 
     def _patch_built(self, kind: Any, library: Library) -> None:
@@ -245,12 +279,25 @@ class Session:
                 self.report("refused", message=f"another decoder is not possible: {error}")
                 os._exit(0)
 
+    def _report_batches(self) -> None:
+        """The script ends: tell what was measured until now, or after how many batches, before it was recognised."""
+        if self.trained is not None and self.trained.relay is not None:
+            self.trained.relay.script_ends()
+        if self.trained is None and self._which.steps:
+            with contextlib.suppress(ChannelClosedError):
+                self._channel.send("too_few", batches=self._which.batches)
+
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
         self._loaderless.batch_taken()
         return not self._gave_up and self._which.asked(
             id(feed.loader), gradients=gradients_enabled(), elsewhere=trains_elsewhere(), first=first
         )
+
+    def took(self, feed: Feed) -> None:
+        """A batch was taken while the loader that is trained on is not known."""
+        if not self._gave_up:
+            self._which.took(id(feed.loader), gradients=gradients_enabled())
 
     def begin(self, feed: Feed) -> Relay | None:
         """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
@@ -288,9 +335,11 @@ class Session:
         self.trained = feed
         if os.environ.get(REFUSE_SAVES):
             refuse_checkpoints(self._on_checkpoint)
-        let_schedules_go_on()
         relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks, division=division)
-        self.report("ready", **found, rank=rank, ranks=ranks)
+        request, self._request = self._request, None
+        self.report("ready", **found, rank=rank, ranks=ranks, measures=request is not None and feed.is_new)
+        if request is not None and feed.is_new:
+            relay.measure_from_start(request)
         return relay
 
     def _described(self, feed: Feed) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import time
 from collections import deque
@@ -10,15 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipetune.hook.decoder import Swap, swap_for
+from pipetune.hook.describe import true_length
+from pipetune.hook.fastai import outer
 from pipetune.hook.guards import is_iterable_set
 from pipetune.hook.kept import KeptBatches
 from pipetune.hook.seams import GetIterator
 from pipetune.hook.stream import IndexStream
 from pipetune.usercode import loader_view as view
 
+#: Workers are not started again, to see how long that takes, once it has taken so long (s).
+_STARTS_S = 1.0
+
 
 class Source:
-    """The batches of one loader.
+    """The batches of one loader: exactly as many in an epoch as the script's loader has, wherever they come from.
 
     Args:
         loader: of the script.
@@ -32,17 +38,23 @@ class Source:
         self.kept = KeptBatches()
         self.settings: Mapping[str, Any] = {}
         """Other than the script's."""
-        self.endless = False
-        """When the loader's batches end, another epoch begins: from when it is measured."""
         self.swap: Swap | None = None
         """Another decoder, once one was asked for and compared."""
         self.undelivered: deque[Any] = deque()
         """Batches of an iterator that was ended, which come first."""
         self.epoch_batches: int | None = None
-        """Batches of an epoch with the present settings, once one has ended; of a data set that has no indices."""
-        self._batches = 0
-        """Of this epoch."""
-        self.replaying = False
+        """Batches of a whole epoch with the present settings, once one has ended."""
+        self.delivered = 0
+        """Batches of this epoch that the loop has got."""
+        self.whole = True
+        """Of this epoch, all of them were loaded with the present settings."""
+        self._ended = False
+        self._replaying = False
+        self._collected = False
+        """Garbage was collected, see :meth:`time_starts`."""
+        self._length: tuple[int | None] | None = None
+        self._opened = loader
+        """What the iterator was made of: the loader, or a view of it."""
         self.opened_ns = time.monotonic_ns()
         self.inner = self._open_as_is()
         self.open_s = (time.monotonic_ns() - self.opened_ns) / 1e9
@@ -61,36 +73,101 @@ class Source:
         finally:
             values[name] = before
 
-    def reset(self) -> None:
-        """Another epoch of a loader whose workers live on."""
-        self.inner._reset(self.loader)
+    def opened_inner(self) -> Any:
+        """torch's own iterator, for whoever looks at it; it is made now where the loop has not needed it yet."""
+        if self.inner is None:
+            self.open_again()
+        return self.inner
 
-    def go_on(self) -> None:
-        """From now on no epoch ends."""
-        self.endless = True
+    @property
+    def length(self) -> int | None:
+        """Batches of this epoch, as the script's loader tells; ``None``: it does not."""
+        if self._length is None:  # not asked again with each batch: the user's data set computes it
+            self._length = (true_length(outer(self.loader)),)
+        return self._length[0]
+
+    @property
+    def replaying(self) -> bool:
+        """Kept batches are handed out instead of loaded ones."""
+        return self._replaying
+
+    def replay(self) -> None:
+        """From now on kept batches are handed out."""
+        self._replaying = True
+
+    def begin_epoch(self, loader: Any | None = None, *, open_now: bool = True) -> None:
+        """The loop begins another epoch: nothing of the one before comes any more.
+
+        Args:
+            loader: that it iterates over, where it has made another one in place of the first.
+            open_now: start the workers, as the script's loader does; else they start with its first batch.
+        """
+        if loader is not None and loader is not self.loader:
+            view.end(self.inner)
+            self.loader, self.inner = loader, None
+            self.stream = None if is_iterable_set(loader) else IndexStream(loader._index_sampler)
+        self.undelivered.clear()
+        self.delivered, self._ended, self.whole, self._length = 0, False, True, None
         if self.stream is not None:
-            self.stream.endless = True
+            self.stream.begin()
+        lives_on = self.inner is not None and getattr(self._opened, "persistent_workers", False)
+        if not lives_on:
+            view.end(self.inner)
+            self.inner = None
+        if self._replaying or not open_now:
+            self.whole = not self._replaying
+            if lives_on:
+                view.end(self.inner)
+                self.inner = None
+        elif lives_on:
+            self.opened_ns, self.awaits_first = time.monotonic_ns(), True
+            self.inner._reset(self._opened)
+        else:
+            self.open_again()
 
     def switch(self, settings: Mapping[str, Any]) -> None:
         """Go on with other settings; ``{}``: the script's. What was not delivered is delivered first."""
-        self.replaying = False
+        self._replaying = False
         if settings == self.settings and self.inner is not None:
             return
         decoder = settings.get("decoder") == "crop"
         if decoder and self.swap is None:
             self.swap = swap_for(self.loader.dataset)
         self.close()
-        self.settings, self.epoch_batches = settings, None
+        self.settings, self.epoch_batches, self.whole = settings, None, self.delivered == 0
         if self.swap is not None:
             (self.swap.put_in if decoder else self.swap.take_out)()
-        self.open_again()
+        if self._has_more():
+            self.open_again()
 
     def open_again(self) -> None:
         """Make another iterator with the present settings."""
-        self.opened_ns, self._batches = time.monotonic_ns(), 0
-        self.inner = self._original(view.view_of(self.loader, self.settings, self.stream, self._all_cores))
+        self.opened_ns = time.monotonic_ns()
+        self._opened = view.view_of(self.loader, self.settings, self.stream, self._all_cores)
+        self.inner = self._original(self._opened)
         self.open_s = (time.monotonic_ns() - self.opened_ns) / 1e9
         self.awaits_first = True
+
+    def time_starts(self, count: int) -> list[tuple[float, float]]:
+        """How long the workers take to start and to end, each time (s); as often as leaves most of this epoch's batches
+        to be measured, and takes no longer than :data:`_STARTS_S`.
+
+        Args:
+            count: how often at most.
+        """
+        workers = int(self.settings.get("num_workers", self.loader.num_workers))
+        if not count or self.stream is None or 2 * count * workers > (self.length or 0) - self.delivered:
+            return []
+        if not self._collected:
+            # As ``pipetune run`` does before the first workers (pipetune.hook.tuned): a worker that inherits a full
+            # collection which is due takes 0.2 s longer with each epoch, and when one is due is chance.
+            gc.collect()
+            self._collected = True
+        found: list[tuple[float, float]] = []
+        until_s = time.monotonic() + _STARTS_S
+        while len(found) < count and time.monotonic() < until_s:
+            found.append(self.time_start())
+        return found
 
     def time_start(self) -> tuple[float, float]:
         """Start the workers anew for a batch each, and end them, as an epoch does.
@@ -146,34 +223,77 @@ class Source:
         with contextlib.suppress(Exception):
             while True:
                 self.undelivered.append(next(self.inner))
-        stream.drained()
+        for _ in range(min(stream.drained(), len(self.undelivered))):
+            self.undelivered.pop()
 
     def next(self) -> Any:
-        """The next batch. An iterator that has ended is followed by another one where the epoch is not to end."""
-        if self.replaying:
-            return self.kept.hand_out()
-        if self.undelivered:
-            return self.undelivered.popleft()
+        """The next batch of the epoch.
+
+        Raises:
+            StopIteration: it has ended.
+        """
+        if self._ended:
+            raise StopIteration
+        if not (self._leave_out() if self._replaying else self._has_more()):
+            self._end_epoch()
+            raise StopIteration
+        if self._replaying:
+            self.whole = False
+            batch = self.kept.hand_out()
+        elif self.undelivered:
+            batch = self.undelivered.popleft()
+        else:
+            batch = self._load()
+        self.delivered += 1
+        return batch
+
+    def _load(self) -> Any:
+        if self.inner is None:
+            self.open_again()
         try:
             batch = next(self.inner)
         except StopIteration:
-            if not self.endless:
-                raise
-            self.epoch_batches = self._batches
-            self.close()
-            self.open_again()
-            batch = next(self.inner)
+            self._end_epoch()
+            raise
         except Exception:
             if self.stream is not None:
                 self.stream.delivered()  # a script that catches this goes on with the next batch
             raise
-        self._batches += 1
         if self.stream is not None:
             self.stream.delivered()
         if self.awaits_first:
             self.awaits_first = False
             self.first_s = (time.monotonic_ns() - self.opened_ns) / 1e9
         return batch
+
+    def _has_more(self) -> bool:
+        """Whether another batch of this epoch may be loaded."""
+        if self.undelivered:
+            return True
+        if self.stream is None:  # whose iterator knows, unless it does not go back to the epoch's beginning
+            length = None if self.whole else self.length
+            return length is None or self.delivered < length
+        # An iterator that has ended itself waits for its workers' end, which is to be measured.
+        return self.stream.has_more() or (self.inner is not None and not self.stream.leaves_out)
+
+    def _leave_out(self) -> bool:
+        """Leave out a batch of the epoch, in place of which a kept one comes; whether there is one left."""
+        if self.stream is None:
+            length = self.length
+            return length is None or self.delivered < length
+        if self.stream.leave_out():
+            return True
+        if self.undelivered:
+            self.undelivered.pop()
+            return True
+        return False
+
+    def _end_epoch(self) -> None:
+        self._ended = True
+        if self.whole and not self._replaying:
+            self.epoch_batches = self.delivered
+        if not getattr(self._opened, "persistent_workers", False):
+            view.end(self.inner)
 
 
 def gradients_enabled() -> bool:

@@ -24,6 +24,7 @@ class _Seen:
     steps_before: int = 0
     backward_before: int = 0
     with_gradients: int = 0
+    taken: int = 0
 
 
 class WhichTrains:
@@ -39,6 +40,15 @@ class WhichTrains:
     def steps(self) -> int:
         """Optimizer steps so far."""
         return self._steps
+
+    @property
+    def batches(self) -> int:
+        """That were taken with gradients enabled, of the loader that had the most: how far a training came."""
+        return max((seen.taken for seen in self._loaders.values()), default=0)
+
+    def took(self, loader: int, *, gradients: bool) -> None:
+        """A batch of a loader was taken."""
+        self._loaders[loader].taken += gradients
 
     def stepped(self) -> None:
         """An optimizer has made a step."""

@@ -78,6 +78,15 @@ class Result(TypedDict):
     epoch_windows: NotRequired[int]
 
 
+class Epoch(TypedDict):
+    """An epoch of the script's loop ends, or begins."""
+
+    within: bool
+    batches: NotRequired[int]
+    epoch_starts: NotRequired[list[tuple[float, float]]]
+    apart: NotRequired[list[tuple[int, int]]]
+
+
 class ResultOfChild(Result):
     """The same of a child of pipetune's own; a script's result lacks what its process does not know."""
 
@@ -94,6 +103,9 @@ class ResultOfScript(Result):
 
     stop_at: int
     epoch_batches: NotRequired[int | None]
+    whole_epochs: NotRequired[bool]
+    epoch_starts: NotRequired[list[tuple[float, float]]]
+    apart: NotRequired[list[tuple[int, int]]]
     gpu_mem_bytes: NotRequired[int | None]
     gpu_allocated_bytes: NotRequired[int]
     gpu_free_bytes: NotRequired[int]
@@ -144,6 +156,7 @@ FROM_CHILD: dict[str, Any] = {
 #: The same of a script's process, as far as they are about a measurement.
 FROM_SCRIPT: dict[str, Any] = {
     "phase": Phase, "steps": Steps, "first_batch": FirstBatch, "result": ResultOfScript, "failure": FailedScript,
+    "epoch": Epoch,
 }  # fmt: skip
 #: Kind of what stands in place of a line that is no message.
 GARBLED = "garbled"

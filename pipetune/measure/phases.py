@@ -103,6 +103,8 @@ class PhaseProgress:
     """So many windows are an epoch, and the same part of each epoch is like the same part of the others."""
     answered: bool = False
     """The question ended the timed phase, not its length."""
+    whole_epochs: bool = False
+    """The timed phase lasts whole epochs, with the start of each in it."""
 
 
 class Others(Protocol):
@@ -163,7 +165,7 @@ class Phases:
             else:
                 self._warm = self._warm_up.ends_with(step)
             if self._may_begin(step) and (self._others is None or self._others.all_warm()):
-                self._began_ns = step.t_end_ns
+                self._began_ns, self._progress.whole_epochs = step.t_end_ns, self._in_epochs
             return "warmup"
         self._count += 1
         unit, least = self._divide()

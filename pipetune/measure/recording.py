@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from pipetune.measure.machine_speed import Speed
@@ -54,6 +54,11 @@ class Recording:
         """
         self.busy_spans = gpu.busy_spans(0)
         return f"GPU readings ended: {gpu.lost}" if gpu.lost else gpu.describe_slow_utilisation(interval_s)
+
+    def take_over(self, other: Recording) -> None:
+        """Hold what another one does, in place of its own."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
 
     @property
     def time_to_first_batch_s(self) -> float:

@@ -10,21 +10,27 @@ from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.protection.contract import Protection, Request, Settled, Unavailable
+from pipetune.protection.guard import open_guard, settle_guard
+from pipetune.protection.notify import open_supervised, settle_supervised
 from pipetune.protection.overlay import open_overlay
 from pipetune.protection.settle_overlay import settle_overlay
 from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
-from pipetune.records.written import OVERLAY, WrittenFiles
+from pipetune.records.written import GUARD, OVERLAY, SUPERVISED, WrittenFiles
 
 #: Environment variable with the names of the only mechanisms that may be tried, for tests: ``guard`` or
 #: ``supervised,guard``.
 ONLY = "PIPETUNE_PROTECTION"
 
 #: Name -> begins protection, or raises Unavailable; in the order in which they are tried.
-OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = MappingProxyType({OVERLAY: open_overlay})
+OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = MappingProxyType(
+    {OVERLAY: open_overlay, SUPERVISED: open_supervised, GUARD: open_guard}
+)
 #: Name -> puts back and moves what a killed pipetune has left, by what stands in the state.
 SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], Settled]] = MappingProxyType(
     {
         OVERLAY: settle_overlay,
+        SUPERVISED: settle_supervised,
+        GUARD: settle_guard,
     }
 )
 

@@ -7,6 +7,7 @@ place, and the new versions of files that existed are thrown away: the files the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -142,11 +143,13 @@ class Overlay:
 
     def _give_up(self, path: str, reason: str, important: Sequence[str]) -> None:
         """A layer that the kernel refuses becomes read-only, unless the script is likely to write there."""
-        deeper = [layer.path for layer in self._layers if len(layer.path) > len(path)]
-        for place in important:
-            if is_below(place, [path]) and not is_below(place, deeper):
-                raise Unavailable(f"the kernel refuses a layer over {path}: {reason}")
+        self._require_unimportant(path, f"the kernel refuses a layer over {path}: {reason}", important)
         self._layers = [replace(layer, kind=READ_ONLY) if layer.path == path else layer for layer in self._layers]
+
+    def _require_unimportant(self, path: str, reason: str, important: Sequence[str]) -> None:
+        deeper = [layer.path for layer in self._layers if len(layer.path) > len(path)]
+        if any(is_below(place, [path]) and not is_below(place, deeper) for place in important):
+            raise Unavailable(reason)
 
     def _prepare(self, index: int, layer: Layer, important: Sequence[str]) -> Layer:
         """Make the folders of a layer; returns it, or what is possible instead."""
@@ -156,7 +159,9 @@ class Overlay:
         for name in ("", "/upper", "/work"):
             os.mkdir(stored + name, 0o700)
         if layer.kind == SHADOW and not make_shadow(layer.path, f"{stored}/lower"):
-            return replace(layer, kind=READ_ONLY)
+            reason = f"{layer.path} has mounts below it, and too many files of other users to copy"
+            self._require_unimportant(layer.path, reason, important)
+            return replace(layer, kind=READ_ONLY, recursive=True)
         if self._user_namespace and layer.kind == OVERLAY:
             prepare_folders(layer.path, f"{stored}/upper", important)
         else:
@@ -238,14 +243,23 @@ def make_shadow(folder: str, shadow: str) -> bool:
             elif stat.S_ISLNK(state.st_mode):
                 os.symlink(os.readlink(entry.path), target)
             elif stat.S_ISREG(state.st_mode):
-                try:
-                    os.link(entry.path, target)
-                except OSError:
-                    copied_bytes += state.st_size
-                    if copied_bytes > MAX_SHADOW_BYTES:
-                        return False
-                    shutil.copy2(entry.path, target)
+                copied_bytes += _link_or_copy(entry.path, target, state, MAX_SHADOW_BYTES - copied_bytes)
+                if copied_bytes > MAX_SHADOW_BYTES:
+                    return False
     return True
+
+
+def _link_or_copy(path: str, target: str, state: os.stat_result, most_bytes: int) -> int:
+    """Returns the bytes that it takes on the disk; nothing is copied where those are more than ``most_bytes``."""
+    with contextlib.suppress(OSError):
+        os.link(path, target)
+        return 0
+    if not os.access(path, os.R_OK):  # the script cannot read it, either
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+        return 0
+    if state.st_size <= most_bytes:
+        shutil.copy2(path, target)
+    return state.st_size
 
 
 def _likely_places(request: Request) -> list[Path]:

@@ -29,6 +29,8 @@ from pipetune.records.written import WrittenFiles, merge_written
 
 FOLDER, LOCK, STATE, JOURNAL, COPIES = "protection", "lock", "state.json", "journal.jsonl", "copies"
 WRITTEN = "written.json"
+#: Environment variable with this folder, for Python's processes of the script where they have to keep files themselves.
+KEEP = "PIPETUNE_KEEP"
 SCHEMA = 1
 #: Longest time that a supervisor takes to end everything of a start whose pipetune was killed (s).
 _END_S = 20.0

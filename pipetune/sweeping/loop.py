@@ -105,7 +105,8 @@ def sweep(
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
             check_script(plan, bench.candidates)
-            if plan.in_script and has_own_start(plan, proposal, bench.candidates):
+            has_started = has_own_start(plan, proposal, bench.candidates) or not bench.candidates[-1].forked
+            if plan.in_script and has_started:
                 break  # too dear to be repeated
             if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break

@@ -11,7 +11,7 @@ from pipetune.sweeping.sweep_plan import Plan
 
 #: Kinds of failures of a script as it is that are no crash of it: it ended or was ended, took too long, or could not be
 #: started or measured.
-_NO_CRASH = ("script_ended", "checkpoint", "hung", "too_short", "interrupted", "spawn", "usage")
+_NO_CRASH = ("script_ended", "checkpoint", "too_few", "hung", "too_short", "interrupted", "spawn", "usage")
 
 
 def check_script(plan: Plan, outcomes: Sequence[Outcome]) -> None:

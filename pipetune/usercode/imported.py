@@ -63,12 +63,8 @@ def import_loader(text: str, cwd: str) -> Callable[..., Any]:
     loader = loader_in(found, text)
 
     def with_settings(num_workers: int, prefetch_factor: int | None, pin_memory: bool = False) -> Any:
-        made = view_of(
-            loader, {"num_workers": num_workers, "prefetch_factor": prefetch_factor, "pin_memory": pin_memory}, None
-        )
-        # Its epochs end here, other than in a script's loop: workers live on where they do in the user's training.
-        vars(made)["persistent_workers"] = bool(num_workers and loader.persistent_workers)
-        return made
+        settings = {"num_workers": num_workers, "prefetch_factor": prefetch_factor, "pin_memory": pin_memory}
+        return view_of(loader, settings, None)
 
     with_settings.own_loader = loader  # type: ignore[attr-defined]
     with_settings.__name__ = named.attributes[-1]

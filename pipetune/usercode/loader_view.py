@@ -38,8 +38,8 @@ def view_of(
     for name in ("pin_memory", "in_order"):
         if name in settings:
             values[name] = settings[name]
-    # Whether its workers live on from epoch to epoch is of no matter here: its epoch does not end.
-    values |= {"num_workers": workers, "persistent_workers": False}
+    lives_on = bool(settings.get("persistent_workers", loader.persistent_workers))
+    values |= {"num_workers": workers, "persistent_workers": lives_on and workers > 0}  # torch refuses it without any
     values["prefetch_factor"] = (settings.get("prefetch_factor") or loader.prefetch_factor or 2) if workers else None
     if workers == 0:
         values["timeout"] = 0

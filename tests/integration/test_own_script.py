@@ -30,9 +30,10 @@ def test_a_script_is_tuned_and_trained_with_what_was_found(place: Path, photos: 
     assert result["script"]["option"]["words"][0] == "--workers"
     assert result["baseline"]["candidate"]["num_workers"] == 0
     assert result["ceiling"] is not None
-    assert files_in(place) == [], "no checkpoint was written, and nothing else"
     written = result["script"]["written"]
-    assert (written["mechanism"], written["created"], written["changed"]) == ("overlay", [], [])
+    checkpoint = str(place / "checkpoint.pth")
+    assert (written["mechanism"], written["created"], written["changed"]) == ("overlay", [checkpoint], [])
+    assert files_in(place) == ["checkpoint.pth"], "of the epochs that have ended, and nothing else"
 
     tuned = subprocess.run(
         [*commands.python(), "run", "--tuned", "run", "--",
@@ -68,7 +69,39 @@ def test_shapes_of_scripts(place: Path, photos: Path, nobody_is_left: None, scri
     result = result_of(place)
     assert result["baseline"]["candidate"]["num_workers"] == 1
     assert result["script"]["loader"]["batch_size"] == 16
-    assert not [name for name in files_in(place) if name.endswith((".ckpt", ".pth", ".safetensors"))]
+    new = {str(place / name) for name in files_in(place) if (place / name).is_file()}
+    assert new == set(result["script"]["written"]["created"]), "epochs end, and each new file is told"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--batches", "2"),
+        ("--batches", "19"),
+        ("--batches", "19", "--persistent", "--look"),
+        ("--batches", "19", "--workers", "0"),
+        ("--batches", "24", "--epochs", "2"),
+    ],
+    ids=" ".join,
+)
+def test_epochs_are_as_long_as_the_script_relies_on(
+    place: Path, nobody_is_left: None, options: tuple[str, ...]
+) -> None:
+    """The script fails where an epoch has more or fewer batches than ``len(loader)``."""
+    done = sweep(place, python("by_length.py", *options), "--workers", "1,2", "--effort", "quick", "--blocks", "0")
+    log = (place / "run" / "script.log").read_text()
+    assert done.returncode == 0, done.stderr + log[-2000:]
+    assert "instead of" not in log
+    assert all("failure" not in row for row in result_of(place)["outcomes"]), done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_with_too_few_batches_is_told_how_many_it_needs(place: Path, nobody_is_left: None) -> None:
+    done = sweep(place, python("by_length.py", "--batches", "2", "--epochs", "1"))
+    assert done.returncode == 1
+    assert "the script ended after 2 batches; at least 5 are needed: use more data or --epochs" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ the accelerator stays warm. What decides, and what lives in the process, is meas
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +20,13 @@ from pipetune.install.find import is_simd
 from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
-from pipetune.measure.phases import OVERTIME, Question
+from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
-from pipetune.measure.sampled_gpu import open_sampled_gpu
-from pipetune.measure.script.arrivals import Arrivals
-from pipetune.measure.script.ended import explain_end
 from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
-from pipetune.measure.script.paused import present_speed, settle, tree_pss
+from pipetune.measure.script.follow import follow_measurement
+from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
 from pipetune.measure.script.pil import pil_for_hook
+from pipetune.measure.script.protocol import FROM_START
 from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
 from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
@@ -38,15 +36,11 @@ from pipetune.protection.contract import Protection
 from pipetune.records.script import ScriptLoader
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
-from pipetune.sampler.loop import LEFT_BEHIND, Sampler
-from pipetune.sampler.other_processes import busiest_others, cpu_times
 
-#: Time that a measurement may take besides warm-up and timed phase: workers that start, and what they import (s).
-_ALLOWANCE_S = 60.0
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
-#: So many ends of the script in a row are enough.
-_MOST_ENDED = 3
+#: Kinds of failures of a script that has ended by itself, and how many ends in a row are enough.
+_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, TOO_FEW), 3
 
 
 class ScriptBench:
@@ -80,8 +74,9 @@ class ScriptBench:
         self._ended_in_a_row = 0
         self._has_ended = False
         """The script has ended during the last measurement."""
-        self._waits = False
-        """It has told the failure of the last one, and waits."""
+        self._measured_in_start = 0
+        self._is_short = False
+        """The script ends before a measurement does: it is measured over several starts."""
         self.starts = 0
         self.setup_seconds: list[float] = []
         self.notes: list[str] = []
@@ -120,6 +115,7 @@ class ScriptBench:
     ) -> ScriptSession:
         session = ScriptSession(self._command, variables, self._log, profile, stop, protection=self._protection)
         self.starts += 1
+        self._measured_in_start = 0
         try:
             loader = wait_until_ready(
                 session, self._setup_s, lambda seconds: self._on_stage(f"starting the script: {seconds:.0f} s", 0, None)
@@ -161,7 +157,7 @@ class ScriptBench:
         """Measure one candidate once, as :func:`pipetune.measure.harness.measure` does.
 
         Raises:
-            FailsAgainError: the script ends each time before anything is measured.
+            FailsAgainError: the script ends each time before anything is measured, or has too few batches.
         """
         started, began = time.time(), time.monotonic()
         recording = Recording()
@@ -179,8 +175,10 @@ class ScriptBench:
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
             except (OSError, ValueError) as error:
                 failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
+        if failure is not None and failure.kind == TOO_FEW and role == "ceiling":
+            raise ScriptError(failure.message)
         measurement = None
-        self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and self._has_ended else 0
+        self._ended_in_a_row = self._ended_in_a_row + 1 if self._is_end(failure) else 0
         if failure is not None and self._ended_in_a_row >= _MOST_ENDED:
             raise FailsAgainError(
                 f"the script ended {_MOST_ENDED} times in a row while it was measured: {failure.message}",
@@ -194,7 +192,9 @@ class ScriptBench:
                 )  # fmt: skip
                 if role != "ceiling" and self.loader is not None:
                     starts = recording.first_batch.get("starts", ())
-                    measurement = with_epoch_start(measurement, self.loader, candidate, starts)
+                    whole = bool(recording.result.get("whole_epochs"))
+                    starts = recording.result.get("epoch_starts", ()) if whole else starts
+                    measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
                     self._rate = self._rate or measurement.samples_per_s
             except ArithmeticError as error:  # steps without length, say
                 failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
@@ -202,7 +202,7 @@ class ScriptBench:
                 failure = Failure(kind="too_short", phase="timed", message=str(error), hint="measure longer: --seconds")
         outcome = Outcome(
             candidate=candidate, role=role, attempt=attempt, started_unix_s=started, wall_s=time.monotonic() - began,
-            measurement=measurement, failure=failure, forked=not fresh,
+            measurement=measurement, failure=failure, forked=not (fresh or self._is_short),
         )  # fmt: skip
         return outcome, recording
 
@@ -210,43 +210,74 @@ class ScriptBench:
         self, candidate: Candidate, role: str, conditions: Conditions, recording: Recording, question: Question | None,
         on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool,
     ) -> Failure | None:  # fmt: skip
-        self._has_ended = self._waits = False
+        self._has_ended = False
         settings = self.settings_of(candidate) if role != "ceiling" else {}
         starts_before = self.starts
+        request = self._request(candidate, role, settings, conditions, question)
+        notes = list(recording.notes)
+        failure: Failure | None = None
+        while not self._is_short:
+            attempt = Recording(notes=list(notes))
+            failure = self._measure_once(candidate, request, conditions, attempt, on_live, stop, fresh=fresh)
+            recording.take_over(attempt)
+            if failure is None or failure.kind not in (SCRIPT_ENDED, CHECKPOINT):
+                break
+            # One that has ended after others were measured in it is started again as it was.
+            self._is_short = not self._measured_in_start
+            self._measured_in_start = 0
+        if self._is_short:
+            failure, joined = self._measure_short(candidate, request, conditions, notes, on_live, stop)
+            recording.take_over(joined)
+        if self.starts > starts_before:
+            recording.hello["set_up"] = to_dict(SetUp(start_s=self.setup_seconds[-1]))
+        return failure
+
+    def _measure_short(
+        self, candidate: Candidate, request: dict[str, Any], conditions: Conditions, notes: list[str],
+        on_live: Callable[[Live], None], stop: Callable[[], bool],
+    ) -> tuple[Failure | None, Recording]:  # fmt: skip
+        """Measure in several starts of a script that ends too soon, each from its loader's first batch on."""
+
+        def measure_start() -> tuple[Failure | None, Recording]:
+            start = Recording(notes=list(notes))
+            failure = self._measure_once(
+                candidate, request, conditions, start, on_live, stop, fresh=True, from_start=True
+            )
+            return failure, start
+
+        epoch_batches = None if self.loader is None else self.loader.batches
+        return measure_over_starts(measure_start, request["role"], epoch_batches, request["seconds"])
+
+    def _measure_once(
+        self, candidate: Candidate, request: dict[str, Any], conditions: Conditions, recording: Recording,
+        on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool, from_start: bool = False,
+    ) -> Failure | None:  # fmt: skip
         if fresh:
             self.close()  # two trainings at a time would share the accelerator and its memory
             on_live(Live(phase="spawn"))
-            session = self._start(allocators.environment_of(candidate.allocator, os.environ),
-                                  self.profile_of(settings, simd=candidate.decoder == SIMD), stop)  # fmt: skip
-            differs = not_applied(settings, self.loader, session.ready[0].ready or {})
-            if differs is not None:
+            settings, simd = request["settings"], candidate.decoder == SIMD
+            request = {**request, "settings": {}}  # they are applied when the loader is made
+            profile = self.profile_of(settings, simd=simd, request=request if from_start else None)
+            session = self._start(allocators.environment_of(candidate.allocator, os.environ), profile, stop)
+            failure = _why_not_applied(settings, self.loader, session, simd=simd)
+            if failure is not None:
                 session.close()
-                return Failure(
-                    kind="usage", phase="open", hint="does the script make other loaders the first time?",
-                    message=f"the script's loader was not recognised in another start: it has {differs}",
-                )  # fmt: skip
-            settings = {}  # they were applied when the loader was made
-            used = (session.ready[0].ready or {}).get("pil")
-            if candidate.decoder == SIMD and not is_simd(used or ""):
-                session.close()
-                return Failure(kind="usage", phase="open", message=f"the script has imported another PIL ({used})",
-                               hint="is its own folder of packages put first on sys.path?")  # fmt: skip
+                return failure
         elif self._relay is None:
             on_live(Live(phase="spawn"))
             session = self._relay = self._start({}, None, stop)
         else:
             session = self._relay
         try:
-            failure = self._follow(session, candidate, role, settings, conditions, recording, question, on_live, stop)
+            failure = self._follow(session, candidate, request, conditions, recording, on_live)
         except BaseException:
             session.close()
             self._relay = None
             raise
-        if self.starts > starts_before:
-            recording.hello["set_up"] = to_dict(SetUp(start_s=self.setup_seconds[-1]))
         ranks = self.loader.ranks if self.loader is not None else 1
-        ended = fresh or session.process_ended or session.lost is not None
-        if ended or (failure is not None and (ranks > 1 or self._memory or not self._waits)):
+        self._has_ended = session.process_ended or session.lost is not None or session.unguarded
+        ended = fresh or self._has_ended
+        if ended or (failure is not None and (ranks > 1 or self._memory or not session.told_failure)):
             session.close()
             if session is self._relay:
                 self._relay = None
@@ -257,86 +288,73 @@ class ScriptBench:
         rebuilt = self.loader is not None and not self.loader.switchable and candidate != self._own
         return rebuilt or needs_own_process(candidate)
 
-    def profile_of(self, settings: Mapping[str, Any], *, simd: bool = False) -> dict[str, Any] | None:
+    def profile_of(
+        self, settings: Mapping[str, Any], *, simd: bool = False, request: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
         """The settings as the hook applies them at construction; ``None``: there are none.
 
         Args:
             simd: Pillow-SIMD is to take the place of Pillow.
+            request: is measured from the loader's first batch on; ``None``: what to measure is asked for.
 
         Raises:
             ScriptError: the loader cannot be recognised in another start.
         """
         pil = {"pil": pil_for_hook()} if simd else {}
-        if not settings:
+        if not settings and request is None:
             return {"loaders": [], **pil} if simd else None
+        asked = {} if request is None else {FROM_START: dict(request)}
+        if not settings and (self.loader is None or self.loader.identity is None):
+            return {"loaders": [], **pil}  # it is recognised by its training
         if self.loader is None or self.loader.identity is None:
             raise ScriptError("the script's loader is made where no call of the script's can be seen")
         return {"loaders": [{"identity": asdict(self.loader.identity), "settings": dict(settings),
-                             "alone_there": self.loader.alone_there}], **pil}  # fmt: skip
+                             "alone_there": self.loader.alone_there}], **pil, **asked}  # fmt: skip
+
+    def _is_end(self, failure: Failure | None) -> bool:
+        """Whether a failure is that of a script that has ended."""
+        return failure is not None and (self._has_ended or failure.kind in _ENDED)
 
     def _follow(
-        self, session: ScriptSession, candidate: Candidate, role: str, settings: Mapping[str, Any],
-        conditions: Conditions, recording: Recording, question: Question | None, on_live: Callable[[Live], None],
-        stop: Callable[[], bool],
+        self, session: ScriptSession, candidate: Candidate, request: Mapping[str, Any], conditions: Conditions,
+        recording: Recording, on_live: Callable[[Live], None],
     ) -> Failure | None:  # fmt: skip
-        assert session.pid is not None
-        workload = conditions.workload
-        settle(session.pid)
-        before = conditions.speed_before or present_speed()
         recording.hello = {"versions": self._versions()}
-        others, since = cpu_times(), time.monotonic()
-        uuid = None if self.loader is None else self.loader.gpu_uuid
-        gpu = None if uuid is None else open_sampled_gpu(uuid, self._gpus, recording)
-        sampler = Sampler(session.pid, gpu, cores=conditions.cores, interval_s=conditions.interval_s)
-        sampler.start()
-        state = Arrivals(session, recording, on_live)
-        for peer in session.ready:
-            session.send(
-                peer, "measure", role=role, settings=dict(settings), num_workers=candidate.num_workers,
-                prefetch_depth=candidate.prefetch_depth, seconds=workload.seconds,
-                warmup_limit_s=workload.warmup_limit_s, question=None if question is None else to_dict(question),
-                starts=starts_to_time(self.loader, candidate, self._rate),
-                epoch_batches=expected_epoch(self._epoch_batches, candidate.num_workers),
-                batch_size=candidate.batch_size if self._memory else None, memory=self._memory,
-                memory_limit_bytes=workload.gpu_memory_limit_bytes,
-                own_batch_size=None if self._own is None else self._own.batch_size,
-            )  # fmt: skip
-        limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds))
-        try:
-            reason = session.wait(lambda: state.done or session.unguarded, limit_s, state.on_message)
-        finally:
-            if not sampler.stop():
-                recording.notes.append(LEFT_BEHIND)
-            elif gpu is not None and (note := recording.keep_gpu(gpu, conditions.interval_s)) is not None:
-                recording.notes.append(note)
-            recording.readings = sampler.readings
-        self._waits = state.failure is not None
-        if state.failure is not None:
-            return state.failure
-        if reason == "stopped" and not recording.result:
-            return failures.stopped(state.phase)
-        if reason == "limit" and not recording.result:
-            return failures.hung(state.phase, limit_s, session.tail())
-        if session.unguarded or reason == "lost" or (reason == "ended" and not recording.result):
-            self._has_ended = True
-            return explain_end(session, state.phase)
-        with contextlib.suppress(OSError):
-            recording.others = busiest_others(others, time.monotonic() - since)
-        recording.result |= {
-            "speed_before": before,
-            "pss_bytes": tree_pss(session.pid),
-            "gpu_mem_bytes": recording.result.get("gpu_mem_bytes"),
-        }
-        epoch_batches = recording.result.get("epoch_batches") or 0
-        if role != "ceiling" and 0 < epoch_batches < _MOST_BATCHES:
-            self._epoch_batches[candidate.num_workers] = epoch_batches
+        failure = follow_measurement(
+            session, request, conditions, recording, gpu_uuid=None if self.loader is None else self.loader.gpu_uuid,
+            gpus=self._gpus, setup_s=self._setup_s, on_live=on_live,
+        )  # fmt: skip
+        if failure is None:
+            self._learn(candidate, request, recording.result)
+        return failure
+
+    def _request(
+        self, candidate: Candidate, role: str, settings: Mapping[str, Any], conditions: Conditions,
+        question: Question | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What a script is asked for."""
+        workload, loader = conditions.workload, self.loader
+        return {
+            "role": role, "settings": dict(settings), "num_workers": candidate.num_workers,
+            "prefetch_depth": candidate.prefetch_depth, "seconds": workload.seconds,
+            "warmup_limit_s": workload.warmup_limit_s, "question": None if question is None else to_dict(question),
+            "starts": starts_to_time(loader, candidate, self._rate),
+            "epoch_batches": expected_epoch(self._epoch_batches, candidate.num_workers),
+            "batch_size": candidate.batch_size if self._memory else None, "memory": self._memory,
+            "memory_limit_bytes": workload.gpu_memory_limit_bytes,
+            "own_batch_size": None if self._own is None else self._own.batch_size,
+            "device": "cpu" if loader is None else loader.device, "ranks": 1 if loader is None else loader.ranks,
+        }  # fmt: skip
+
+    def _learn(self, candidate: Candidate, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """Remember what a measurement told besides its rate."""
+        self._measured_in_start += 1
+        epoch_batches = result.get("epoch_batches") or 0
+        if request["role"] != "ceiling" and 0 < epoch_batches < _MOST_BATCHES:
+            self._epoch_batches[request["num_workers"]] = epoch_batches
         undivided = self.loader is not None and self.loader.undivided
-        for text in remarks(recording.result, role, candidate, undivided=undivided):
+        for text in remarks(result, request["role"], candidate, undivided=undivided):
             self._note(text)
-        if not session.process_ended:
-            settle(session.pid)
-        recording.speed_after = present_speed()
-        return None
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -348,3 +366,20 @@ class ScriptBench:
             return {}
         versions = {"python": loader.python, "torch": loader.torch, "backend": "your script's own"}
         return versions | ({} if loader.device_name is None else {"gpu": loader.device_name})
+
+
+def _why_not_applied(
+    settings: Mapping[str, Any], loader: ScriptLoader | None, session: ScriptSession, *, simd: bool
+) -> Failure | None:
+    """Why a fresh start does not have the settings that it was to have; ``None``: it has them."""
+    ready = session.ready[0].ready or {}
+    differs = not_applied(settings, loader, ready)
+    if differs is not None:
+        return Failure(
+            kind="usage", phase="open", hint="does the script make other loaders the first time?",
+            message=f"the script's loader was not recognised in another start: it has {differs}",
+        )  # fmt: skip
+    if simd and not is_simd(ready.get("pil") or ""):
+        return Failure(kind="usage", phase="open", message=f"the script has imported another PIL ({ready.get('pil')})",
+                       hint="is its own folder of packages put first on sys.path?")  # fmt: skip
+    return None

@@ -14,6 +14,8 @@ from pipetune.stats.intervals import t95
 #: Starts of a candidate's workers that are timed before it is measured, and in epochs of which length (s) they matter:
 #: a start of half a second is less than 1 % of a longer one.
 _STARTS, _SHORT_EPOCH_S = 3, 60.0
+#: Of an epoch of a batch or two hardly more than the start remains: its steady rate is of at least the rest.
+_MOST_OF_EPOCH = 0.9
 #: Epochs are the same for all worker counts where they differ by less than this factor: by an incomplete batch of each.
 _SAME_EPOCH = 1.2
 
@@ -45,8 +47,9 @@ def expected_epoch(known: Mapping[int, int], workers: int) -> int | None:
 
 
 def with_epoch_start(
-    m: Measurement, loader: ScriptLoader, candidate: Candidate, starts: Sequence[tuple[float, float]] = ()
-) -> Measurement:
+    m: Measurement, loader: ScriptLoader, candidate: Candidate, starts: Sequence[tuple[float, float]] = (), *,
+    whole: bool = False,
+) -> Measurement:  # fmt: skip
     """The rate over whole epochs: each begins with a wait for the first batch of new workers, and ends with theirs.
 
     The steady rate alone would favour many workers where epochs are short: of 512 images per rank in one second, two
@@ -57,14 +60,23 @@ def with_epoch_start(
     Args:
         starts: wait for the first batch, and for the workers' end, of several starts (s); ``()``: the measurement's own
             start is all that is known.
+        whole: whole epochs were measured, so that their starts are in the rate already, and are only stated apart.
     """
     samples = loader.samples_between_starts(candidate.num_workers)
     # Iterable data sets begin their epochs within the timed phase.
     if samples is None or loader.iterable or m.time_to_first_batch_s <= 0:
         return m
     each_s = [first_s + end_s for first_s, end_s in starts] or [m.time_to_first_batch_s]
-    wait_s = candidate.num_workers * m.data_wait_frac * m.timed_s / m.steps if m.steps else 0.0
+    waited_s, steps = m.data_wait_frac * m.timed_s, m.steps
+    if whole:  # the waits of the starts are among them
+        epochs = min(m.samples / samples, m.steps)
+        waited_s, steps = max(0.0, waited_s - epochs * median(each_s)), round(m.steps - epochs)
+    wait_s = candidate.num_workers * waited_s / steps if steps else 0.0
     start_s = max(0.0, median(each_s) - wait_s)
+    if whole:
+        epoch_s = samples / m.samples_per_s
+        start_s = min(start_s, _MOST_OF_EPOCH * epoch_s)
+        return replace(m, steady_samples_per_s=samples / (epoch_s - start_s), epoch_start_s=start_s)
     epoch_s = samples / m.samples_per_s + start_s
     factor = 1 - start_s / epoch_s
     scatter = 0.0

@@ -1,8 +1,9 @@
 """Names that both sides of the socket know. Standard library only.
 
 From the script: ``hello`` (each process), ``started``, ``torch``, ``loader``, ``iterated``, ``ready``, then of each
-measurement ``phase``, ``first_batch``, ``steps``, ``result`` or ``failure``; ``checkpoint`` and ``complaint``. To it:
-``measure``, ``stop`` and ``end``.
+measurement ``phase``, ``first_batch``, ``steps``, ``epoch`` (it ends, or another begins), ``result`` or ``failure``,
+and ``resting`` (the loop waits); ``too_few``, ``checkpoint`` and ``complaint``. To it: ``measure``, ``stop`` and
+``end``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ RELAY, TUNED = "relay", "tuned"
 REFUSE_SAVES = "PIPETUNE_REFUSE_SAVES"
 #: Exit code of a process of the script whose connection was closed while it was measured: EX_IOERR of sysexits.h.
 CLOSED = 74
+#: Key in the settings of a start: what is measured from the loader's first batch on.
+FROM_START = "measure"
 #: Files in the folder of a relay.
 SOCKET, SETTINGS_FILE = "socket", "settings.json"
 #: Longest path of a socket is 107 bytes (unix(7)).

@@ -10,6 +10,7 @@ from typing import Any
 from pipetune.errors import PipetuneError
 from pipetune.measure.failures import NO_MAIN_GUARD
 from pipetune.measure.script.ended import describe_exit, find_cause
+from pipetune.measure.script.joined import describe_too_few
 from pipetune.measure.script.last_error import shorten_path
 from pipetune.measure.script.session import ScriptSession
 from pipetune.processes.supervise import descendants
@@ -50,10 +51,9 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
     shown = speechless = 0
     while True:
         reason = session.wait(
-            lambda: session.all_ready or bool(session.too_old or session.refused or session.loaderless),
-            1.0,
-            lambda *_: None,
-        )
+            lambda: session.all_ready or bool(session.too_old or session.refused or session.loaderless), 1.0,
+            lambda peer, message: session.early.append((peer, message)),
+        )  # fmt: skip
         if session.too_old is not None:
             raise ScriptError(
                 f"the script runs under Python {session.too_old}, and 3.11 is the oldest that can be tuned",
@@ -121,6 +121,8 @@ def _ended(session: ScriptSession) -> ScriptError:
         words = f": {cause.words}" if cause.words else ""
         hint = hint if cause.hint is None else f"{cause.hint}; {hint}"
         return ScriptError(f"the script {describe_exit(code)} before it trained{came_to}{words}", hint=hint)
+    if session.too_few is not None:
+        return ScriptError(describe_too_few(session.too_few))
     if session.checkpoint is not None:
         return ScriptError(
             f"the script was ended when it was about to write {session.checkpoint}, before it had trained long enough",

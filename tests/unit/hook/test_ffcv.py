@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -49,17 +50,31 @@ def loader_module() -> Any:
     return module
 
 
-def test_epochs_end_until_it_is_measured_and_then_follow_each_other() -> None:
+def rest(source: EpochSource) -> list[Any]:
+    found = []
+    with contextlib.suppress(StopIteration):
+        while True:
+            found.append(source.next())
+    return found
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_epochs_are_as_long_as_they_are_whatever_happens_in_them(kept: int) -> None:
     kind = loader_module().Loader
     loader = kind("x.beton", 8, batches=2)
     source = EpochSource(loader, kind.__iter__)
     assert [source.next(), source.next()] == [0, 1]
     with pytest.raises(StopIteration):
         source.next()
-    source.reset()
-    source.go_on()
-    assert [source.next() for _ in range(5)] == [0, 1, 0, 1, 0]
-    assert loader.epochs == 4
+    source.begin_epoch()
+    source.kept.keep(source.next())
+    source.replay()
+    replayed = [source.next() for _ in range(min(kept, 1))]
+    source.switch({})
+    assert len(replayed + rest(source)) == 1
+    source.begin_epoch()
+    assert rest(source) == [0, 1]
+    assert loader.epochs == 3
     with pytest.raises(ValueError, match="when it is made"):
         source.switch({"num_workers": 3})
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import io
 import sys
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 
 from pipetune.hook import quiet
-from pipetune.hook.quiet import LONGER, lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
-from tests.unit.hook.fake_torch import Numbers, loader_module
+from pipetune.hook.quiet import refuse_checkpoints
 
 
 class Torch:
@@ -117,76 +115,3 @@ def test_it_is_told_where_its_path_is_given_by_name_too(torch: Torch, monkeypatc
     refuse_checkpoints(told.append)
     TorchCheckpointIO().save_checkpoint({}, path="last.ckpt")
     assert len(told) == 1
-
-
-class OneCycleLR:
-    """Refuses what is beyond its last step, as torch's does."""
-
-    def __init__(self, total_steps: int) -> None:
-        self.total_steps, self.last_epoch = total_steps, -1
-        self.step()
-
-    def step(self, epoch: int | None = None) -> None:
-        self.last_epoch += 1
-        if self.last_epoch > self.total_steps:
-            raise ValueError("beyond the last step")
-
-
-def test_a_schedule_stays_where_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = type("Cycle", (OneCycleLR,), {"step": OneCycleLR.step})
-    schedulers: Any = SimpleNamespace(OneCycleLR=kind)
-    monkeypatch.setitem(sys.modules, "torch.optim.lr_scheduler", schedulers)
-    running = kind(3)
-    let_schedules_go_on()
-    steps = []
-    for _ in range(5):
-        running.step()
-        steps.append(running.last_epoch)
-    assert steps[:2] == [1, 2]
-    assert steps[-1] <= 3
-    assert kind(3).last_epoch == 0  # one that is made later, too
-
-
-def test_without_schedules_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch.optim.lr_scheduler", raising=False)
-    let_schedules_go_on()
-
-
-@pytest.fixture
-def no_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in quiet._BY_LENGTH:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-def loader_of(*args: Any, **kwargs: Any) -> Any:
-    kind = loader_module().DataLoader
-    patch_length(kind)
-    return kind(*args, **kwargs)
-
-
-@pytest.mark.usefixtures("no_trainers")
-def test_epochs_are_longer_where_a_trainer_counts_them_and_the_loader_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace())  # type: ignore[arg-type]
-    train, val = loader_of(Numbers(5), 2, shuffle=True), loader_of(Numbers(5), 2)
-    for loader in (train, val):
-        lengthen(loader)
-    assert len(train) == 3 * LONGER
-    assert true_length(train) == 3
-    assert len(val) == true_length(val) == 3
-
-
-@pytest.mark.usefixtures("no_trainers")
-def test_without_such_a_trainer_they_are_as_long_as_they_are() -> None:
-    train = loader_of(Numbers(5), 2, shuffle=True)
-    lengthen(train)
-    assert len(train) == true_length(train) == 3
-
-
-def test_a_length_that_is_not_there_or_fails_is_not_known() -> None:
-    class Broken:
-        def __len__(self) -> int:
-            raise OSError("on another host")
-
-    assert true_length(Broken()) is None
-    assert true_length(object()) is None
-    assert true_length(functools.partial(print)) is None

@@ -99,7 +99,7 @@ def test_memory_that_ends_is_a_failure_also_where_the_loop_goes_on(memory: type[
 
 def test_a_script_that_saves_because_memory_has_ended_has_said_so_before(memory: type[Memory]) -> None:
     loop = Loop(FakeChannel(of_size(12, memory=True), END))
-    for _ in range(12):
+    for _ in range(8):
         loop.relay.next()
     loop.relay.out_of_memory()
     assert loop.channel.of("failure") == []

@@ -9,7 +9,6 @@ import pytest
 
 from pipetune.hook import session as module
 from pipetune.hook.profile import Profile, Tuned
-from pipetune.hook.relay import KEEP
 from pipetune.hook.session import Session
 from pipetune.hook.which import CONFIRMATIONS, WITHOUT_OPTIMIZER
 from pipetune.measure.script.protocol import REFUSE_SAVES
@@ -21,15 +20,24 @@ class Waiting(BaseException):
     """The loop waits for what to measure."""
 
 
+MEASURE = {
+    "type": "measure", "role": "baseline", "settings": {}, "num_workers": 0, "prefetch_depth": 0, "seconds": 60.0,
+    "warmup_limit_s": 0.5, "question": None, "starts": 0,
+}  # fmt: skip
+
+
 class FakeChannel:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     def send(self, kind: str, **fields: Any) -> None:
         self.sent.append({"type": kind, **fields})
 
     def receive(self) -> dict[str, Any]:
-        raise Waiting
+        if not self.requests:
+            raise Waiting
+        return self.requests.pop(0)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [message for message in self.sent if message["type"] == kind]
@@ -112,7 +120,7 @@ def test_the_loader_that_is_trained_on_is_told_with_all_that_is_known_of_it(scri
     train = script.loader(shuffle=True, num_workers=0)
     script.loader(Numbers(8))
     seen = script.train(train)
-    assert len(seen) == CONFIRMATIONS + KEEP
+    assert len(seen) == CONFIRMATIONS
     assert kinds(script) == ["torch", "loader", "loader", "iterated", "ready"]
     (ready,) = script.channel.of("ready")
     assert ready["identity"]["function"] == "Script.loader"
@@ -189,9 +197,11 @@ def test_a_second_loader_of_each_step_is_counted_and_the_time_that_it_takes_is_k
             next(first)
             next(second)
             script.step()
+    with contextlib.suppress(Waiting):
+        next(second)
     (ready,) = script.channel.of("ready")
     assert ready["others_trained"] == 1
-    assert len(waited) == KEEP
+    assert len(waited) == 1
     assert min(waited) > 0
 
 
@@ -206,18 +216,98 @@ def test_epochs_that_are_too_short_to_tell_do_not_matter(script: Script) -> None
     assert script.channel.of("ready")[0]["identity"]["sampler"] == "RandomSampler"
 
 
-def test_iterating_anew_over_the_one_that_is_measured_goes_on(script: Script) -> None:
-    train = script.loader(shuffle=True)
-    iterator, seen = iter(train), []
-    for _ in range(CONFIRMATIONS + 2):
-        seen.append(next(iterator))
+def test_each_epoch_of_the_one_that_is_measured_has_all_its_batches(script: Script) -> None:
+    script.channel.requests = [dict(MEASURE)]
+    train = script.loader(Numbers(20), shuffle=True, num_workers=1)
+    epochs = [[number for batch in script.train(train) for number in batch] for _ in range(5)]
+    assert epochs == [list(range(19, -1, -1))] * 5
+    assert len(train) == 5
+
+
+def test_a_batch_taken_aside_in_the_middle_of_an_epoch_ends_none(script: Script) -> None:
+    script.channel.requests = [dict(MEASURE)]
+    train = script.loader(Numbers(40), shuffle=True)
+    lengths, aside = [], []
+    for _ in range(4):
+        count = 0
+        for _ in train:
+            script.step()
+            count += 1
+            if count % 3 == 0:
+                aside.append(next(iter(train)))
+        lengths.append(count)
+    assert lengths == [10] * 4
+    assert aside == [[39, 38, 37, 36]] * len(aside)
+
+
+def test_an_iterator_that_takes_the_place_of_one_that_was_left_is_measured(script: Script) -> None:
+    script.channel.requests = [dict(MEASURE)]
+    train = script.loader(Numbers(40), shuffle=True)
+    iterator = iter(train)
+    for number in range(30):
+        if number % 6 == 5:
+            iterator = iter(train)  # made before the one before is dropped
+        next(iterator)
         script.step()
-    again = iter(train)
-    assert again is not iterator
-    seen.append(next(again))
-    numbers = [number for batch in seen for number in batch]
-    assert numbers == sorted(numbers, reverse=True)  # it did not begin again
-    assert len(set(numbers)) == len(numbers)
+    feed = script.session.trained
+    assert feed is not None
+    assert feed.relay is not None
+    assert feed.source.delivered == 1, "of the last pass"
+    assert feed.relay._batches == 30 - CONFIRMATIONS
+
+
+def test_an_iterator_that_has_ended_ends_again(script: Script) -> None:
+    script.channel.requests = [dict(MEASURE)]
+    train = script.loader(Numbers(40), shuffle=True)
+    first = iter(train)
+    for _ in first:
+        script.step()
+    assert next(first, None) is None
+    second = iter(train)
+    next(second)
+    assert next(first, None) is None
+    assert len(list(second)) == 9
+
+
+def test_a_loader_whose_workers_live_on_has_whole_epochs_too(script: Script) -> None:
+    script.channel.requests = [dict(MEASURE)]
+    train = script.loader(Numbers(20), shuffle=True, num_workers=1, persistent_workers=True)
+    assert [len(script.train(train)) for _ in range(4)] == [5] * 4
+
+
+def test_it_is_measured_from_its_first_batch_where_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = LoaderIdentity(
+        file=__file__, function="Script.loader", dataset="tests.unit.hook.fake_torch.Numbers", sampler="RandomSampler",
+        ordinal=0, position=(1, 15),
+    )  # fmt: skip
+    script = Script(monkeypatch, Profile((Tuned(identity, {}, True),), {}))
+    script.session._request = {**MEASURE, "device": "cpu", "ranks": 1}
+    val, train = script.loader(Numbers(8)), script.loader(Numbers(20), shuffle=True)
+    assert len(script.evaluate(val)) == 2
+    assert len(script.train(train)) == 5
+    (ready,) = script.channel.of("ready")
+    assert ready["measures"]
+    assert [len(message["rows"]) for message in script.channel.of("steps")] == [5]
+
+
+def test_with_other_ranks_than_asked_for_it_waits_for_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, Profile((), {}))
+    script.session._request = {**MEASURE, "device": "cpu", "ranks": 2}
+    script.train(script.loader(shuffle=True))
+    (ready,) = script.channel.of("ready")
+    assert not ready["measures"]
+
+
+def test_a_script_that_ends_too_soon_says_after_how_many_batches(script: Script) -> None:
+    script.train(script.loader(Numbers(8), shuffle=True))
+    script.session._report_batches()
+    assert [message["batches"] for message in script.channel.of("too_few")] == [2]
+
+
+def test_one_that_does_not_train_says_nothing_of_it(script: Script) -> None:
+    script.evaluate(script.loader(Numbers(8)))
+    script.session._report_batches()
+    assert script.channel.of("too_few") == []
 
 
 def test_a_script_whose_files_are_protected_may_save(script: Script) -> None:
@@ -250,6 +340,13 @@ def test_a_checkpoint_while_it_is_measured_is_told_and_ends_the_process(
     assert script.channel.of("checkpoint") == [{"type": "checkpoint", "target": "after.pth"}]
     assert [target for _, target in script.saved] == ["before.pth"]
     assert left == [0]
+
+
+def test_one_that_harms_nothing_is_written_as_ever(script: Script) -> None:
+    script.train(script.loader(shuffle=True))
+    script.torch.save({}, "after.pth")
+    assert [target for _, target in script.saved] == ["after.pth"]
+    assert script.channel.of("checkpoint") == []
 
 
 def test_settings_of_a_fresh_start_are_applied_when_the_loader_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +391,7 @@ def test_a_loader_that_is_made_anew_for_each_epoch_is_the_one_that_is_trained_on
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, epochs = Numbers(400), []
-    monkeypatch.setattr(module.Relay, "epoch", lambda _: epochs.append("again"))
+    monkeypatch.setattr(module.Relay, "epoch", lambda _, loader: epochs.append("again"))
 
     def made(dataset: Any) -> Any:
         return script.loader(dataset, shuffle=True)

@@ -16,14 +16,6 @@ def source_of(dataset: Any, **options: Any) -> Source:
     return Source(module.DataLoader(dataset, **options), module.DataLoader._get_iterator)
 
 
-def measured(dataset: Any, **options: Any) -> Source:
-    """One whose epochs are not to end, as those of the loader that is trained on."""
-    source = source_of(dataset, **options)
-    assert source.stream is not None
-    source.stream.endless = True
-    return source
-
-
 def rest(source: Source, most: int = 1000) -> list[Any]:
     found = []
     for _ in range(most):
@@ -47,11 +39,32 @@ def test_so_does_one_of_an_iterable_data_set(workers: int) -> None:
     assert Counter(item for batch in rest(source) for item in batch) == Counter(list(range(5)) * max(1, workers))
 
 
-def test_an_iterable_data_set_begins_again_while_it_is_measured() -> None:
+def test_an_iterable_data_set_begins_again_while_it_is_source_of() -> None:
     source = source_of(Endless(5), batch_size=2)
-    source.go_on()
+    source.next()
     source.switch({"num_workers": 1})
-    assert [source.next() for _ in range(4)] == [[0, 1], [2, 3], [4], [0, 1]]
+    assert rest(source) == [[0, 1], [2, 3], [4]]
+    source.begin_epoch()
+    assert rest(source) == [[0, 1], [2, 3], [4]]
+
+
+class Sized(Endless):
+    """Tells its length."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@pytest.mark.parametrize("kept", [0, 2, 9])
+def test_where_it_tells_its_length_each_epoch_has_it_whatever_happens_in_it(kept: int) -> None:
+    source = source_of(Sized(12), batch_size=2)
+    got = [source.kept.keep(source.next())]
+    source.replay()
+    got += [source.next() for _ in range(min(kept, 5))]
+    source.switch({"num_workers": 2})
+    assert len(got + rest(source)) == len(source.loader) == 6
+    source.begin_epoch()
+    assert len(rest(source)) == 12, "two workers that yield all samples each: what the script would get from them"
 
 
 def test_its_own_loaders_attributes_stay_as_they_were() -> None:
@@ -67,35 +80,37 @@ def test_its_own_loaders_attributes_stay_as_they_were() -> None:
 
 def test_an_epoch_of_persistent_workers_begins_anew_with_the_samplers_indices() -> None:
     source = source_of(Numbers(4), batch_size=2, num_workers=1, persistent_workers=True)
-    first = [source.next()]
-    source.reset()
+    first, own = [source.next()], source.inner
+    source.begin_epoch()
     assert first + rest(source) == [[0, 1], [0, 1], [2, 3]]
-    source.reset()
+    source.begin_epoch()
+    assert source.inner is own
     assert rest(source) == [[0, 1], [2, 3]]
 
 
 def test_a_switch_goes_on_where_the_loader_was_and_ends_its_workers() -> None:
-    source = measured(Numbers(12), batch_size=2, num_workers=1, prefetch_factor=4)
+    source = source_of(Numbers(12), batch_size=2, num_workers=1, prefetch_factor=4)
     own = source.inner
     got = [source.next(), source.next()]
     source.switch({"num_workers": 2, "prefetch_factor": 2})
     assert own.ended
-    got += [source.next() for _ in range(5)]
-    assert got == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [0, 1]]
+    assert got + rest(source) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
+    with pytest.raises(StopIteration):
+        source.next()
 
 
 def test_the_same_settings_again_change_nothing() -> None:
     source = source_of(Numbers(12), batch_size=2)
     source.switch({"num_workers": 2})
     inner = source.inner
-    source.replaying = True
+    source.replay()
     source.switch({"num_workers": 2})
     assert source.inner is inner
     assert not source.replaying
 
 
 def test_settings_that_cannot_be_opened_can_be_tried_again() -> None:
-    source = measured(Numbers(12), batch_size=2)
+    source = source_of(Numbers(12), batch_size=2)
     source.inner.__class__.unstartable = frozenset({3})
     for _ in range(2):
         with pytest.raises(OSError, match="no more processes"):
@@ -105,7 +120,7 @@ def test_settings_that_cannot_be_opened_can_be_tried_again() -> None:
 
 
 def test_a_loader_that_delivers_out_of_order_loses_and_doubles_nothing_either() -> None:
-    source = measured(Numbers(24), batch_size=2)
+    source = source_of(Numbers(24), batch_size=2)
     got = [source.next()]
     source.switch({"num_workers": 2, "prefetch_factor": 2, "in_order": False})
     got += [source.next() for _ in range(3)]
@@ -124,7 +139,7 @@ class Damaged(Numbers):
 
 
 def test_a_batch_that_the_script_passes_over_is_no_reason_to_double_another() -> None:
-    source = measured(Damaged(12), batch_size=2, num_workers=1)
+    source = source_of(Damaged(12), batch_size=2, num_workers=1)
     got = [source.next(), source.next()]
     with pytest.raises(OSError, match="damaged"):
         source.next()
@@ -135,7 +150,7 @@ def test_a_batch_that_the_script_passes_over_is_no_reason_to_double_another() ->
 
 
 def test_one_that_fails_with_other_settings_comes_with_the_scripts_own() -> None:
-    source = measured(Numbers(12), batch_size=2, num_workers=1)
+    source = source_of(Numbers(12), batch_size=2, num_workers=1)
     got = [source.next()]
     source.inner.__class__.broken = frozenset({2})
     source.switch({"num_workers": 2})
@@ -145,13 +160,102 @@ def test_one_that_fails_with_other_settings_comes_with_the_scripts_own() -> None
     assert got + [source.next() for _ in range(5)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
 
 
-def test_kept_batches_come_while_it_replays_and_the_loader_waits() -> None:
-    source = source_of(Numbers(12), batch_size=2)
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("kept", [1, 3, 4, 5, 9])
+def test_kept_batches_come_in_place_of_others_of_the_epoch(workers: int, kept: int) -> None:
+    source = source_of(Numbers(12), batch_size=2, num_workers=workers)
+    got = [source.kept.keep(source.next())]
+    source.replay()
+    while len(got) <= kept and (more := rest_of_one(source)):
+        got += more
+    source.switch({})
+    loaded = rest(source)
+    assert len(got + loaded) == len(source.loader) == 6
+    assert got == [[0, 1]] * len(got)
+    assert loaded == sorted(loaded)
+    assert len({number for batch in loaded for number in batch} - {0, 1}) == 2 * len(loaded), "none comes twice"
+    source.begin_epoch()
+    assert rest(source) == [[2 * number, 2 * number + 1] for number in range(6)]
+
+
+def rest_of_one(source: Source) -> list[Any]:
+    try:
+        return [source.next()]
+    except StopIteration:
+        return []
+
+
+def test_whole_epochs_of_kept_batches_start_no_worker_and_are_as_long() -> None:
+    source = source_of(Numbers(12), batch_size=2, num_workers=2)
     source.kept.keep(source.next())
-    source.replaying = True
-    assert [source.next(), source.next()] == [[0, 1], [0, 1]]
-    source.replaying = False
-    assert source.next() == [2, 3]
+    source.replay()
+    rest(source)
+    for _ in range(3):
+        source.begin_epoch()
+        assert source.inner is None
+        assert rest(source) == [[0, 1]] * 6
+    source.begin_epoch()
+    source.switch({})
+    assert [len(rest(source)), source.inner.ended] == [6, True]
+    assert source.epoch_batches == 6
+
+
+def test_no_workers_are_started_for_an_epoch_that_is_over() -> None:
+    source = source_of(Numbers(4), batch_size=2, num_workers=1)
+    assert len(rest(source)) == 2
+    source.switch({"num_workers": 2})
+    assert source.inner is None
+    source.begin_epoch(open_now=False)
+    assert source.inner is None
+    source.switch({"num_workers": 3})
+    assert len(rest(source)) == 2
+    assert source.inner._num_workers == 3
+
+
+def test_workers_live_on_where_the_scripts_do_or_where_that_is_asked_for() -> None:
+    source = source_of(Numbers(4), batch_size=2, num_workers=1, persistent_workers=True)
+    source.switch({"num_workers": 2})
+    inner = source.inner
+    for _ in range(3):
+        assert rest(source) == [[0, 1], [2, 3]]
+        assert not inner.ended
+        source.begin_epoch()
+        assert source.inner is inner
+    source.switch({"num_workers": 0})
+    assert rest(source) == [[0, 1], [2, 3]]
+    plain = source_of(Numbers(4), batch_size=2, num_workers=1)
+    plain.switch({"num_workers": 1, "persistent_workers": True})
+    inner = plain.inner
+    assert rest(plain) == [[0, 1], [2, 3]]
+    plain.begin_epoch()
+    assert plain.inner is inner
+
+
+def test_an_epoch_of_another_loader_of_the_script_has_that_ones_batches() -> None:
+    source = source_of(Numbers(4), batch_size=2)
+    rest(source)
+    source.begin_epoch(source_of(Numbers(6), batch_size=2).loader)
+    assert rest(source) == [[0, 1], [2, 3], [4, 5]]
+    assert source.length == 3
+
+
+def test_a_sampler_of_the_scripts_own_decides_how_long_an_epoch_is() -> None:
+    class Shrinking:
+        rounds = 0
+
+        def __iter__(self) -> Any:
+            self.rounds += 1
+            return iter([[number] for number in range(6 - self.rounds)])
+
+        def __len__(self) -> int:
+            return 5
+
+    source = source_of(Numbers(9), batch_sampler=Shrinking())
+    lengths = []
+    for _ in range(3):
+        lengths.append(len(rest(source)))
+        source.begin_epoch()
+    assert lengths == [5, 4, 3]
 
 
 def real(count: int, **options: Any) -> Source:
@@ -178,8 +282,6 @@ SWITCHES = [
 ], ids=["none of its own", "two", "one that lives on", "not collated"])  # fmt: skip
 def test_real_loaders_lose_and_double_nothing_in_an_epoch(options: dict[str, Any], switches: Any) -> None:
     source = real(103, **options)
-    assert source.stream is not None
-    source.stream.endless = True
     got = numbers(source.next())
     for settings, batches in switches:
         source.switch(settings)
@@ -192,22 +294,27 @@ def test_real_loaders_lose_and_double_nothing_in_an_epoch(options: dict[str, Any
 
 
 @pytest.mark.thorough
-def test_real_loaders_go_on_into_the_next_epoch() -> None:
-    source = real(10, batch_size=4, shuffle=True)
-    assert source.stream is not None
-    source.stream.endless = True
-    got: list[int] = []
-    for workers in (1, 0, 2):
-        source.switch({"num_workers": workers})
-        for _ in range(4):  # an epoch has three batches
-            got += numbers(source.next())
+@pytest.mark.parametrize("persistent", [False, True])
+def test_real_loaders_have_whole_epochs_with_switches_and_kept_batches_in_them(persistent: bool) -> None:
+    source = real(10, batch_size=4, shuffle=True, num_workers=1, persistent_workers=persistent)
+    for settings in ({"num_workers": 1}, {"num_workers": 2}, {}, {"num_workers": 1, "prefetch_factor": 3}):
+        first = source.next()
+        source.switch(settings)
+        got = [first, *rest(source)]
+        assert sorted(number for batch in got for number in numbers(batch)) == list(range(10))
+        source.begin_epoch()
+        source.kept.keep(source.next())
+        source.replay()
+        source.next()
+        source.switch({"num_workers": 2})
+        assert len(rest(source)) == 1
+        source.begin_epoch()
     source.close()
-    assert [sorted(got[start : start + 10]) for start in (0, 10, 20, 30)] == [list(range(10))] * 4
 
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_workers_are_started_for_a_batch_each_and_all_that_they_read_is_delivered(in_order: bool) -> None:
-    source = measured(Numbers(100), batch_size=2, num_workers=2, prefetch_factor=4, in_order=in_order)
+    source = source_of(Numbers(100), batch_size=2, num_workers=2, prefetch_factor=4, in_order=in_order)
     got = [source.next()]
     own = source.inner
     first_s, end_s = source.time_start()
@@ -234,21 +341,22 @@ class FifthIsDamaged(Numbers):
 
 
 def test_a_sample_that_fails_while_workers_are_started_fails_once() -> None:
-    source = measured(FifthIsDamaged(12), batch_size=2, num_workers=3)
+    source = source_of(FifthIsDamaged(12), batch_size=2, num_workers=3)
     with pytest.raises(OSError, match="image 5"):
         source.time_start()
     assert [source.next() for _ in range(5)] == [[0, 1], [2, 3], [6, 7], [8, 9], [10, 11]]
 
 
-def test_how_long_an_epoch_of_an_iterable_data_set_is_is_known_once_one_has_ended() -> None:
+def test_how_long_an_epoch_of_an_iterable_data_set_is_is_known_once_a_whole_one_has_ended() -> None:
     source = source_of(Endless(5), batch_size=2)
-    source.go_on()
+    source.next()
     source.switch({"num_workers": 1})
     seen = []
-    for _ in range(5):
-        source.next()
+    for _ in range(2):
+        rest(source)
         seen.append(source.epoch_batches)
-    assert seen == [None, None, None, 3, 3]
+        source.begin_epoch()
+    assert seen == [None, 3]
     source.switch({"num_workers": 2})
     source.next()
     assert source.epoch_batches is None, "with other workers it may be another number"

@@ -38,6 +38,8 @@ def rest(stream: IndexStream) -> list[int]:
 def test_it_is_the_samplers_epoch() -> None:
     stream = IndexStream(Sampler())
     assert list(iter(stream)) == [100, 101, 102, 103, 104, 105]
+    assert list(iter(stream)) == []
+    stream.begin()
     assert list(iter(stream)) == [200, 201, 202, 203, 204, 205]
     assert len(stream) == 6
 
@@ -62,7 +64,6 @@ def test_what_was_handed_out_and_not_delivered_comes_first_and_in_its_order() ->
 
 def test_a_loader_that_ends_before_it_has_taken_all_back_again_keeps_the_order() -> None:
     stream = IndexStream(Sampler())
-    stream.endless = True
     taken = [next(stream) for _ in range(5)]
     stream.take_back()  # nothing of it was delivered
     again = [next(stream) for _ in range(2)]
@@ -70,42 +71,64 @@ def test_a_loader_that_ends_before_it_has_taken_all_back_again_keeps_the_order()
     stream.take_back()
     assert taken == [100, 101, 102, 103, 104]
     assert again == [100, 101]
-    assert [next(stream) for _ in range(6)] == [101, 102, 103, 104, 105, 200]
+    assert rest(stream) == [101, 102, 103, 104, 105]
 
 
-def test_an_endless_one_goes_on_from_epoch_to_epoch_and_where_it_was() -> None:
+def test_another_loader_goes_on_where_it_was_and_an_epoch_ends_with_its_last_index() -> None:
     stream = IndexStream(Sampler(2))
-    stream.endless = True
     got = [next(stream)]
     iter(stream)  # another loader begins
-    got += [next(stream) for _ in range(4)]
-    assert got == [100, 101, 200, 201, 300]
+    assert got + rest(stream) == [100, 101]
+    assert rest(stream) == []
 
 
-def test_one_that_becomes_endless_in_the_middle_of_an_epoch_loses_nothing_of_it() -> None:
-    stream = IndexStream(Sampler(3))
-    iter(stream)
-    got = [next(stream)]
-    stream.endless = True
-    iter(stream)
-    assert got + [next(stream) for _ in range(3)] == [100, 101, 102, 200]
-
-
-def test_an_epoch_that_begins_anew_forgets_what_the_one_before_had_out() -> None:
+def test_an_epoch_that_begins_forgets_what_the_one_before_had_out() -> None:
     stream = IndexStream(Sampler(3))
     iter(stream)
     next(stream)
     next(stream)
-    iter(stream)
+    stream.leave_out()
+    stream.begin()
     stream.take_back()
     assert list(stream) == [200, 201, 202]
 
 
-def test_a_sampler_without_indices_ends_an_endless_one_too() -> None:
-    stream = IndexStream(Sampler(0))
-    stream.endless = True
-    with pytest.raises(StopIteration):
+def test_indices_that_no_loader_has_taken_are_left_out_first() -> None:
+    stream = IndexStream(Sampler(4))
+    taken = [next(stream)]
+    assert [stream.leave_out(), stream.leave_out()] == [True, True]
+    assert stream.has_more()
+    assert taken + rest(stream) == [100, 103]
+
+
+def test_where_a_loader_has_taken_all_indices_it_delivers_fewer_of_them() -> None:
+    stream = IndexStream(Sampler(3))
+    for _ in range(3):
         next(stream)
+    assert [stream.leave_out() for _ in range(2)] == [True, True]
+    assert stream.leaves_out
+    assert stream.has_more()
+    stream.delivered()
+    assert not stream.has_more()
+    assert not stream.leave_out()
+
+
+def test_where_it_ends_before_it_has_delivered_them_they_are_not_handed_out_again() -> None:
+    stream = IndexStream(Sampler(3))
+    for _ in range(3):
+        next(stream)
+    stream.leave_out()
+    stream.take_back()
+    assert rest(stream) == [100, 101]
+
+
+def test_to_look_whether_there_are_more_takes_none() -> None:
+    stream = IndexStream(Sampler(2))
+    assert stream.has_more()
+    assert rest(stream) == [100, 101]
+    for _ in range(2):
+        stream.delivered()
+    assert not stream.has_more()
 
 
 def test_while_paused_no_index_is_handed_out_and_none_is_lost() -> None:

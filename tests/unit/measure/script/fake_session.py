@@ -30,6 +30,8 @@ class FakeSession:
         self.ready: list[Peer] = []
         self.too_old: str | None = None
         self.checkpoint: str | None = None
+        self.too_few: int | None = None
+        self.early: list[tuple[Peer, dict[str, Any]]] = []
         self.error: str | None = None
         self.refused: str | None = None
         self.exit_code: int | None = None
@@ -41,7 +43,7 @@ class FakeSession:
         self.process_ended, self.closed, self.began_s = False, 0, 0.0
         self.sent: list[tuple[Any, str, dict[str, Any]]] = []
         self.last_lines = ""
-        self.unguarded, self.loaderless = False, None
+        self.unguarded, self.loaderless, self.told_failure = False, None, False
         self.log = Path("run/script.log")
         for name, value in attributes.items():
             setattr(self, name, value)

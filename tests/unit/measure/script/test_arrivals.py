@@ -6,6 +6,7 @@ import pytest
 
 from pipetune.measure.conditions import Live
 from pipetune.measure.recording import Recording
+from pipetune.measure.script import arrivals as module
 from pipetune.measure.script.arrivals import Arrivals
 from tests.unit.measure.script.fake_session import FakeSession, as_session
 
@@ -60,10 +61,12 @@ def test_the_first_first_batch_counts() -> None:
     assert scene.recording.first_batch["open_s"] == 1.0
 
 
-def test_a_single_rank_is_done_with_its_result() -> None:
+def test_a_single_rank_is_done_when_it_rests_after_its_result() -> None:
     scene = Scene()
     assert not scene.arrivals.done
     scene.tell("result", stop_at=9, **RESULT)
+    assert not scene.arrivals.done, "the script may evaluate first"
+    scene.tell("resting")
     assert scene.arrivals.done
     assert scene.session.sent == []
 
@@ -87,7 +90,28 @@ def test_the_others_are_told_where_to_stop_and_waited_for() -> None:
     scene.tell("stopped", of=2, at=40)
     assert not scene.arrivals.done
     scene.tell("stopped", of=1, at=40)
+    assert not scene.arrivals.done
+    scene.tell("resting")
     assert scene.arrivals.done
+
+
+def test_what_was_left_out_until_an_epochs_end_is_known_where_the_script_ends_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = [10.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
+    scene = Scene()
+    scene.tell("epoch", within=False, epoch_starts=[[0.1, 0.0]], apart=[[1, 2]], batches=5)
+    assert scene.recording.result == {"epoch_starts": [[0.1, 0.0]], "apart": [[1, 2]]}
+    assert not scene.arrivals.has_result
+    seconds[0] += 3.0
+    assert scene.arrivals.outside_s == 3.0
+    scene.tell("epoch", within=True)
+    seconds[0] += 4.0
+    assert scene.arrivals.outside_s == 3.0
+    scene.tell("result", stop_at=9, **RESULT)
+    scene.tell("epoch", within=False)
+    assert scene.recording.result["stop_at"] == 9
 
 
 @pytest.mark.parametrize("rank", [0, 1])

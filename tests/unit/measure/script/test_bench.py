@@ -12,7 +12,9 @@ from pipetune.measure.conditions import Conditions
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.measure.script import bench as module
+from pipetune.measure.script import follow
 from pipetune.measure.script.bench import ScriptBench
+from pipetune.measure.script.joined import LEAST_BATCHES
 from pipetune.measure.script.ready import ScriptError
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome
@@ -39,6 +41,7 @@ def answer(steps: int = 80) -> list[dict[str, Any]]:
             "type": "result", "warmup_batches": 10, "steady": True, "window_batches": 6, "ended_early": False,
             "stop_at": steps, "changed_in_place": False, "psnr_db": None,
         },
+        {"type": "resting"},
     ]  # fmt: skip
 
 
@@ -74,6 +77,7 @@ class Scripts:
         session = self.next.pop(0)
         self.started.append((session, dict(variables), profile))
         for tuned in (profile or {}).get("loaders", ()):
+            session.ready[0].ready["measures"] = "measure" in profile  # type: ignore[index]
             if self.recognised:
                 session.ready[0].ready["settings"] = tuned["settings"]  # type: ignore[index]
         return session
@@ -83,10 +87,10 @@ class Scripts:
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Scripts:
     made = Scripts()
     monkeypatch.setattr(module, "ScriptSession", made.open)
-    monkeypatch.setattr(module, "Sampler", NoSampler)
-    monkeypatch.setattr(module, "settle", lambda pid: None)
-    monkeypatch.setattr(module, "tree_pss", lambda pid: 2**28)
-    monkeypatch.setattr(module, "present_speed", lambda: Speed(1.0, 1.0))
+    monkeypatch.setattr(follow, "Sampler", NoSampler)
+    monkeypatch.setattr(follow, "settle", lambda pid: None)
+    monkeypatch.setattr(follow, "tree_pss", lambda pid: 2**28)
+    monkeypatch.setattr(follow, "present_speed", lambda: Speed(1.0, 1.0))
     return made
 
 
@@ -275,9 +279,8 @@ def test_with_several_ranks_it_does_not(scripts: Scripts, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("reason", "attributes", "kind"),
     [
-        ("ended", {"exit_code": 1}, "crashed"), ("ended", {"checkpoint": "a.pth"}, "checkpoint"),
-        ("ended", {"exit_code": 0}, "script_ended"), ("lost", {"lost": 0}, "crashed"),
-        ("limit", {}, "hung"), ("stopped", {}, None),
+        ("ended", {"exit_code": 1}, "crashed"), ("lost", {"lost": 0}, "crashed"), ("limit", {}, "hung"),
+        ("stopped", {}, None),
     ],
 )  # fmt: skip
 def test_a_script_that_ends_or_hangs_is_started_anew(
@@ -314,7 +317,7 @@ def test_a_rank_that_is_lost_after_the_result_counts_as_a_failure(scripts: Scrip
 @pytest.mark.parametrize(("frac", "noted"), [(0.2, True), (0.01, False)])
 def test_waiting_for_other_loaders_is_noted(frac: float, noted: bool, scripts: Scripts, tmp_path: Path) -> None:
     messages = answer()
-    messages[-1]["other_loaders_frac"] = frac
+    messages[-2]["other_loaders_frac"] = frac
     scripts.will_say(*messages, *messages)
     bench = begun(tmp_path)
     measure(bench, OTHER)
@@ -323,8 +326,66 @@ def test_waiting_for_other_loaders_is_noted(frac: float, noted: bool, scripts: S
     assert any("its other loaders 20 % of the time" in note for note in bench.notes) == noted
 
 
+def an_epoch(batches: int = 19, step_s: float = 0.05) -> list[dict[str, Any]]:
+    """What a script says that is measured from its first batch on, and ends after an epoch."""
+    rows = [
+        [round(1e9 * (number * step_s)), 0.01, None, 0.04, 0.01, round(1e9 * (number + 1) * step_s), 16]
+        for number in range(batches)
+    ]
+    return [
+        {"type": "phase", "phase": "first_batch"},
+        {"type": "first_batch", "open_s": 0.1, "time_to_first_batch_s": 0.2},
+        {"type": "steps", "phase": "warmup", "rows": rows[:5]},
+        {"type": "steps", "phase": "timed", "rows": rows[5:]},
+        {"type": "epoch", "within": False, "epoch_starts": [[0.2, 0.0]], "apart": [], "batches": batches},
+    ]
+
+
+def test_a_script_that_ends_after_an_epoch_is_measured_over_several_starts(scripts: Scripts, tmp_path: Path) -> None:
+    for _ in range(6):
+        scripts.will_say(*an_epoch(), "ended", exit_code=0)
+    bench = begun(tmp_path)
+    own = measure(bench, OWN, "baseline")
+    assert own.failure is None
+    assert own.measurement is not None
+    assert own.measurement.samples_per_s == pytest.approx(16 / 0.05, rel=0.01)
+    assert own.measurement.samples == 2 * 19 * 16, "the first start was not measured from its first batch on"
+    assert bench.starts == 3
+    other = measure(bench, OTHER)
+    assert other.failure is None
+    assert not other.forked
+    assert bench.starts == 5, "what it takes is known by now"
+    (_, _, none), *profiles = scripts.started
+    assert none is None
+    assert [profile["measure"]["num_workers"] for _, _, profile in profiles] == [2, 2, 4, 4]
+    assert profiles[-1][2]["loaders"][0]["settings"] == {"num_workers": 4, "prefetch_factor": 2}
+    assert all(not session.sent for session, *_ in scripts.started[1:]), "it came with the start"
+
+
+def test_a_script_that_ends_after_others_were_measured_in_it_is_started_as_before(
+    scripts: Scripts, tmp_path: Path
+) -> None:
+    scripts.will_say(*answer(), *an_epoch(5), "ended", exit_code=0)
+    scripts.will_say(*answer())
+    bench = begun(tmp_path)
+    assert measure(bench, OWN, "baseline").failure is None
+    assert measure(bench, OTHER).failure is None
+    assert [profile for _, _, profile in scripts.started] == [None, None]
+
+
+def test_a_script_with_too_few_batches_is_told_how_many_are_needed(scripts: Scripts, tmp_path: Path) -> None:
+    scripts.will_say("ended", exit_code=0)
+    scripts.will_say(*an_epoch(1), "ended", exit_code=0)
+    scripts.will_say("ended", exit_code=0)
+    with pytest.raises(ScriptError) as raised:
+        measure(begun(tmp_path), OWN, "ceiling")
+    assert raised.value.message == (
+        f"the script ended after 0 batches; at least {LEAST_BATCHES} are needed: use more data or --epochs"
+    )
+
+
 def test_a_script_that_ends_each_time_ends_the_sweep(scripts: Scripts, tmp_path: Path) -> None:
-    for _ in range(3):
+    for _ in range(4):
         scripts.will_say("ended", checkpoint="a.pth")
     bench = begun(tmp_path)
     measure(bench, OTHER)

@@ -39,6 +39,22 @@ def test_a_short_epoch_is_longer_by_the_start_of_its_workers() -> None:
     assert found.full_samples_per_s == pytest.approx(STEADY.full_samples_per_s)
 
 
+def test_of_whole_epochs_the_rate_is_left_and_their_start_is_stated_apart() -> None:
+    """Epochs of 1,024 samples in 1.1 s, 0.1 s of which the loop waits for workers that start."""
+    whole = measurement(samples_per_s=1024 / 1.1, data_wait_frac=0.1 / 1.1, timed_s=4.4, steps=4 * 32, samples=4 * 1024)
+    found = with_epoch_start(whole, loader(), candidate(2), [(0.09, 0.01)] * 4, whole=True)
+    assert (found.samples_per_s, found.ci95, found.goodput) == (whole.samples_per_s, whole.ci95, whole.goodput)
+    assert found.epoch_start_s == pytest.approx(0.1)
+    assert found.steady_samples_per_s == pytest.approx(1024)
+
+
+def test_of_epochs_that_are_hardly_more_than_a_start_some_is_left_for_the_steps() -> None:
+    tiny = replace(loader(), batches=1)
+    whole = measurement(samples_per_s=32 / 0.5, timed_s=5.0, steps=10, samples=320, data_wait_frac=0.99)
+    found = with_epoch_start(whole, tiny, candidate(2), [(0.6, 0.0)] * 10, whole=True)
+    assert found.epoch_start_s == pytest.approx(0.45)
+
+
 def test_without_workers_or_with_persistent_ones_nothing_starts() -> None:
     assert with_epoch_start(STEADY, loader(), candidate(0)) is STEADY
     assert with_epoch_start(STEADY, loader(persistent_workers=True), candidate(2)) is STEADY

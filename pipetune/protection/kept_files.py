@@ -1,0 +1,79 @@
+"""What the journal of a script's files says afterwards: the files that it made, changed and removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipetune.protection.contract import Settled
+from pipetune.protection.journal import read_entries
+from pipetune.protection.put_back import first_entries, is_as_before, put_back, separate_names
+from pipetune.protection.state import COPIES, JOURNAL, ProtectionFolder, remove_tree
+from pipetune.records.written import WrittenFiles
+
+#: More new files than that are not listed one by one.
+MAX_LISTED = 100_000
+
+
+def settle_kept(folder: ProtectionFolder, mechanism: str, notes: tuple[str, ...] = ()) -> Settled:
+    """List what the script has written, then put back what existed before.
+
+    Args:
+        notes: what is known besides.
+    """
+    # Listed first: what is put back looks as if nothing had been written to it.
+    listed = folder.remember_written(list_kept(folder.path, mechanism))
+    failures = put_back(folder.path)
+    failures += separate_names(folder.path, listed.created) if not failures else ()
+    unlisted = WrittenFiles(mechanism=mechanism, notes=(*notes, *failures))
+    written = folder.remember_written(unlisted) if unlisted else listed
+    if not failures:  # first the journal: without it, nothing is put back any more
+        (folder.path / JOURNAL).unlink(missing_ok=True)
+        remove_tree(folder.path / COPIES)
+    return Settled(written=written, is_complete=not failures)
+
+
+def list_kept(folder: Path, mechanism: str) -> WrittenFiles:
+    """The files that a script has written, before they are put back.
+
+    Args:
+        folder: has the journal and the copies.
+    """
+    entries = read_entries(folder / JOURNAL)
+    existed = first_entries(entries)
+    changed, removed = [], []
+    for entry in existed:
+        if stat.S_ISDIR(entry.mode):
+            continue
+        if not os.path.lexists(entry.path):
+            removed.append(entry.path)
+        elif not is_as_before(entry, folder / COPIES):
+            changed.append(entry.path)
+    earlier = {entry.path for entry in existed}
+    created: set[str] = set()
+    for entry in entries:
+        if entry.kind == "created" and len(created) < MAX_LISTED:
+            created.update(path for path in _files_at(entry.path) if path not in earlier)
+    return WrittenFiles(
+        mechanism=mechanism,
+        created=tuple(sorted(created)),
+        changed=tuple(sorted(changed)),
+        removed=tuple(sorted(removed)),
+    )
+
+
+def _files_at(path: str) -> Iterator[str]:
+    """The file of a path; of a folder, all files in it."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISDIR(mode):
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            yield path
+        return
+    for folder, names, files in os.walk(path):
+        links = [name for name in names if os.path.islink(os.path.join(folder, name))]
+        yield from (os.path.join(folder, name) for name in [*files, *links])

@@ -1,0 +1,250 @@
+"""Puts back what a journal has kept. May be interrupted at any point, and be done again.
+
+Each file is put back by a rename, which happens as a whole or not at all, and nothing of what is kept is removed before
+its path has it. A copy that finds no room stays, and its place is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pipetune.protection.copy_file import copy_content, copy_file, have_same_content, set_attributes
+from pipetune.protection.journal import Entry, read_entries
+from pipetune.protection.keeper import PIN
+from pipetune.protection.state import COPIES, JOURNAL
+
+#: Ending of a name under which a folder or link is kept that the script made where a file of the user's belongs.
+ASIDE = ".written-by-script"
+#: Errors where a folder may not be changed, or something is mounted over a file, which itself may be written to.
+_ONLY_IN_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
+
+
+def put_back(folder: Path) -> tuple[str, ...]:
+    """Give each path that the journal has what it had at the start; what is new stays.
+
+    Args:
+        folder: has the journal and the copies. Nothing writes to it, or to the paths, meanwhile.
+
+    Returns:
+        What could not be put back, a sentence each, with the place of the copy; none: all is as before.
+    """
+    copies = folder / COPIES
+    notes: list[str] = []
+    entries = first_entries(read_entries(folder / JOURNAL))
+    for entry in entries:  # folders come before what is in them
+        try:
+            _restore(entry, copies)
+        except OSError as error:
+            where = "" if entry.copy is None else f"; as it was, it is in {copies / entry.copy}"
+            notes.append(f"{entry.path} could not be put back ({error.strerror or error}){where}")
+    for entry in reversed(entries):
+        if stat.S_ISDIR(entry.mode):  # what was put into it has changed its times
+            with contextlib.suppress(OSError):
+                _set_attributes(entry.path, entry)
+    return tuple(notes)
+
+
+def first_entries(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of paths that existed, one each, sorted by path; a copy counts before mere attributes."""
+    by_path: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind == "created":
+            continue
+        present = by_path.get(entry.path)
+        if present is None or (present.kind == "attributes" and entry.kind != "attributes"):
+            by_path[entry.path] = entry
+    return [by_path[path] for path in sorted(by_path, key=lambda path: path.split("/"))]
+
+
+def is_as_before(entry: Entry, copies: Path) -> bool:
+    """Whether a path has the content, the mode and the time of change that it had."""
+    try:
+        state = os.lstat(entry.path)
+    except OSError:
+        return False
+    if state.st_mode != entry.mode or (stat.S_ISREG(state.st_mode) and state.st_mtime_ns != entry.mtime_ns):
+        return False
+    if entry.copy is None or stat.S_ISDIR(state.st_mode):
+        return True
+    copy = _existing_copy(copies / entry.copy)
+    if copy is None:
+        return True
+    if stat.S_ISLNK(state.st_mode):
+        return os.readlink(copy) == os.readlink(entry.path)
+    return os.path.samestat(os.lstat(copy), state) or have_same_content(copy, entry.path)
+
+
+def separate_names(folder: Path, created: Sequence[str]) -> tuple[str, ...]:
+    """Give new files content of their own where they are further names of files that existed before.
+
+    A script that renames a file of the user's leaves such a name: later changes of one would change the other.
+
+    Args:
+        folder: see :func:`put_back`, which has ended.
+        created: absolute paths.
+
+    Returns:
+        Where that was not possible, a sentence each.
+    """
+    doubtful = {path: state for path in created if (state := _regular_state(path)) is not None and state.st_nlink > 1}
+    if not doubtful:
+        return ()
+    states = (_regular_state(entry.path) for entry in first_entries(read_entries(folder / JOURNAL)))
+    restored = {(state.st_dev, state.st_ino) for state in states if state is not None}
+    notes = []
+    for path in doubtful:
+        state = os.lstat(path)
+        if state.st_nlink == 1 or (state.st_dev, state.st_ino) not in restored:
+            continue
+        unfinished = _unfinished_name(path)
+        try:
+            copy_file(path, unfinished)
+            os.rename(unfinished, path)
+        except OSError as error:
+            notes.append(f"{path} is a further name (hard link) of a file of yours: no copy ({error.strerror})")
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+    return tuple(notes)
+
+
+def _regular_state(path: str) -> os.stat_result | None:
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return None
+    return state if stat.S_ISREG(state.st_mode) else None
+
+
+def _restore(entry: Entry, copies: Path) -> None:
+    if stat.S_ISDIR(entry.mode) and entry.kind == "removed":
+        _make_folder(entry.path)
+        _set_attributes(entry.path, replace(entry, mode=entry.mode | stat.S_IRWXU))  # until it is filled
+        return
+    if entry.copy is None:
+        with contextlib.suppress(FileNotFoundError):
+            _set_attributes(entry.path, entry)
+        return
+    copy = _existing_copy(copies / entry.copy)
+    if copy is None:  # it is in its place already
+        return
+    if is_as_before(entry, copies):
+        if entry.links <= 1:
+            os.unlink(copy)
+    elif entry.links > 1 and not _is_original(copy, entry):
+        _restore_one_of_several(entry, copy, f"{copies / entry.copy}{PIN}")
+    else:
+        _place(copy, entry.path)
+    _set_attributes(entry.path, entry)
+
+
+def _existing_copy(copy: Path) -> str | None:
+    for name in (str(copy), f"{copy}{PIN}"):
+        if os.path.lexists(name):
+            return name
+    return None
+
+
+def _is_original(copy: str, entry: Entry) -> bool:
+    state = os.lstat(copy)
+    return (state.st_dev, state.st_ino) == (entry.device, entry.inode)
+
+
+def _make_folder(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            _put_aside(path)
+    os.makedirs(path, exist_ok=True)
+
+
+def _restore_one_of_several(entry: Entry, copy: str, pin: str) -> None:
+    """A file that had several names gets its content in place, so that all of them have it."""
+    if not os.path.lexists(pin) or not stat.S_ISREG(entry.mode):
+        _place_copy(copy, entry.path)
+        return
+    if copy != pin:
+        _write_content(copy, pin)
+    with contextlib.suppress(OSError):
+        if os.path.samefile(entry.path, pin):
+            return
+    unfinished = _unfinished_name(entry.path)
+    try:
+        os.link(pin, unfinished, follow_symlinks=False)
+    except OSError:
+        _place_copy(copy, entry.path)
+        return
+    _replace(unfinished, entry.path)
+
+
+def _write_content(copy: str, target: str) -> None:
+    if have_same_content(copy, target):
+        return
+    source_fd = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        target_fd = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            copy_content(source_fd, target_fd)
+        finally:
+            os.close(target_fd)
+    finally:
+        os.close(source_fd)
+
+
+def _place(copy: str, path: str) -> None:
+    """Move what is kept to its path, whatever is there."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.lstat(copy), os.lstat(path)):  # a rename would leave both names
+            os.unlink(copy)
+            return
+    try:
+        _replace(copy, path)
+    except OSError:
+        _place_copy(copy, path)
+        os.unlink(copy)
+
+
+def _place_copy(copy: str, path: str) -> None:
+    """Put a copy of what is kept to its path: from another file system, or where only the file may be written."""
+    unfinished = _unfinished_name(path)
+    try:
+        copy_file(copy, unfinished)
+        _replace(unfinished, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        if error.errno not in _ONLY_IN_PLACE:
+            raise
+        _write_content(copy, path)
+
+
+def _replace(source: str, path: str) -> None:
+    """Rename over whatever stands there; a folder is put aside."""
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        _make_folder(parent)
+    try:
+        os.rename(source, path)
+    except IsADirectoryError:
+        _put_aside(path)
+        os.rename(source, path)
+
+
+def _put_aside(path: str) -> None:
+    target = f"{path}{ASIDE}"
+    while os.path.lexists(target):
+        target = f"{path}{ASIDE}-{secrets.token_hex(4)}"
+    os.rename(path, target)
+
+
+def _unfinished_name(path: str) -> str:
+    return os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
+
+
+def _set_attributes(path: str, entry: Entry) -> None:
+    set_attributes(path, entry.mode, entry.uid, entry.gid, (entry.atime_ns, entry.mtime_ns))
