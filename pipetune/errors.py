@@ -3,6 +3,7 @@
 ::
 
     PipetuneError            exit 1   something failed: one line, with the next command to try
+    ├── FailsAgainError      exit 1   what is measured fails by itself: to go on would fail again
     ├── UsageError           exit 2   the user's mistake: a wrong path, name, number or combination
     └── MissingPackageError  exit 2   an optional package is needed; the hint is the install command
     KeyboardInterrupt        exit 130 Ctrl-C; what was measured is kept
@@ -35,6 +36,10 @@ class PipetuneError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class FailsAgainError(PipetuneError):
+    """What is measured fails by itself, whatever its settings are: a resumed run would fail again."""
 
 
 class UsageError(PipetuneError):

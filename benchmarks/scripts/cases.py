@@ -35,6 +35,8 @@ class Case:
     ranks: int = 1
     images: int | None = None
     """Images of an epoch; ``None``: all."""
+    refused: str | None = None
+    """A part of what a sweep says of a script that it cannot tune; ``None``: it can."""
 
     def command(
         self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None, *,
@@ -75,6 +77,7 @@ CASES = (
     Case("Lightning", "with_lightning.py", 1, needs="lightning"),
     Case("Accelerate", "with_accelerate.py", 1, needs="accelerate"),
     Case("HF Trainer", "with_trainer.py", 1, needs="transformers"),
+    Case("get_batch", "get_batch.py", 0, refused="its batches come from get_batch at"),
 )
 
 

@@ -35,7 +35,7 @@ def show(ended: SweepRun, console: Console, json_file: str | None, *, verbose: b
     print_result(console, ended.result, notes, ended.prepared.images, ended.path, verbose=verbose)
     say(console, f"run folder: {ended.path}")
     measured = ended.result.ceiling is not None or ended.result.outcomes
-    if ended.stopped == "interrupted" or (ended.stopped is not None and measured):
+    if ended.stopped == "interrupted" or (ended.stopped is not None and ended.resumable and measured):
         hosts = " --hosts auto" if ended.result.workload.get("hosts", 1) > 1 else ""
         say(console, f"resume with: pipetune sweep --resume {shlex.quote(str(ended.path))}{hosts}")
     if refused is not None:

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import sys
 from types import FrameType
 from typing import Any
 
-from pipetune.hook.kept import tensors_of
-
 #: So many frames lie at most between a loop over Accelerate's dispatcher and the iterator that torch makes for it.
 _FRAMES = 8
+
+
+def explain_missing_guard() -> str | None:
+    """Python's own explanation, where this process is being spawned and runs the script once more: it has no guard.
+
+    Python itself gives it as soon as such a process starts another one; a training without workers starts none.
+
+    Returns:
+        ``None``: this is the script, or the script has a guard.
+    """
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return None
+    spawn: Any = sys.modules["multiprocessing.spawn"]  # which has started it
+    try:
+        spawn._check_not_importing_main()
+    except RuntimeError as error:
+        return f"RuntimeError: {error}"
+    return None
 
 
 def loads_for_all_ranks(frame: FrameType | None) -> bool:
@@ -131,16 +149,6 @@ def _are_places(values: Any) -> bool:
     if not isinstance(values, list | tuple) or not values:
         return False
     return all(isinstance(value, str | os.PathLike) and "/" in str(value) for value in values)
-
-
-def same_batches(one: Any, other: Any) -> bool:
-    """Whether two batches have the same tensors: two workers have yielded the same samples."""
-    ours, theirs = tensors_of(one), tensors_of(other)
-    if not ours or len(ours) != len(theirs):
-        return False
-    return all(
-        a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all()) for a, b in zip(ours, theirs, strict=True)
-    )
 
 
 def is_iterable_set(loader: Any) -> bool:

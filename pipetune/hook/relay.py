@@ -29,10 +29,11 @@ from typing import Any
 from pipetune.hook.built import BuiltSource
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.device_memory import DeviceMemory
+from pipetune.hook.division import Division, RepeatedSamplesError
 from pipetune.hook.epochs import Epochs
-from pipetune.hook.guards import same_batches
 from pipetune.hook.outbox import Outbox
 from pipetune.hook.source import Source
+from pipetune.hook.told_failure import describe_failure
 from pipetune.measure.phases import MIN_EPOCHS, PhaseProgress, Phases, Question, plan_phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
@@ -55,14 +56,16 @@ class Relay:
     Args:
         follows: another rank decides when a measurement is over.
         ranks: how many train together.
+        division: judges an iterable data set; ``None``: it has indices.
     """
 
     def __init__(
         self, channel: Channel, source: Source | BuiltSource, clock: LoopClock, *, follows: bool = False,
-        ranks: int = 1, now_ns: Callable[[], int] = time.monotonic_ns, leave: Callable[[int], Any] = os._exit,
+        ranks: int = 1, division: Division | None = None, now_ns: Callable[[], int] = time.monotonic_ns,
+        leave: Callable[[int], Any] = os._exit,
     ) -> None:  # fmt: skip
         self._channel, self._source, self._clock = channel, source, clock
-        self._follows, self._ranks = follows, ranks
+        self._follows, self._ranks, self._division = follows, ranks, division
         self._now_ns, self._leave = now_ns, leave
         self._phase = "waiting"
         self._phases: Phases | None = None
@@ -86,8 +89,6 @@ class Relay:
         """Of the device, where it is measured."""
         self._settled = False
         """It is counted from a step of the new batches on."""
-        self._compared: Any = None
-        """The first batch of an iterable data set's workers, to be compared with the second."""
         self._told = True
         """The parent knows that the loop waits."""
         self._request: dict[str, Any] = {}
@@ -258,7 +259,9 @@ class Relay:
         """From the next batch on the steps count; whether it could be prepared."""
         request, source, ceiling = self._request, self._source, self._request["role"] == "ceiling"
         self._progress, self._batches, self._stop_at = PhaseProgress(), 0, None
-        self._compared, self._memory, self._settled = None, None, False
+        self._memory, self._settled = None, False
+        if self._division is not None:
+            self._division.begin()
         self._outbox.restart()
         question = None if request["question"] is None else _question(request["question"])
         plan = plan_phases(
@@ -306,7 +309,8 @@ class Relay:
                 if self._phase == "measuring" and self._batches == 0:
                     starts = self._source.time_starts(self._starts)
                 batch = self._source.next()
-                self._compare_workers(batch, first=first)
+                if first or self._batches & (self._batches - 1) == 0:  # the first, second, fourth …
+                    self._refuse_repeats()
             except StopIteration:
                 raise
             except Exception as error:
@@ -324,26 +328,10 @@ class Relay:
                 self._channel.send("first_batch", open_s=times[0], time_to_first_batch_s=times[1], starts=starts)
             return batch
 
-    def _compare_workers(self, batch: Any, *, first: bool) -> None:
-        """Refuse workers of an iterable data set that all yield the same samples.
-
-        Raises:
-            ValueError: they do.
-        """
-        source = self._source
-        several = int(source.settings.get("num_workers", 0)) > 1  # the script's own are its own affair
-        divides_itself = hasattr(source.loader, "d")  # fastai's, whose stand-in is iterable
-        if source.stream is not None or source.replaying or not several or self._phase != "measuring" or divides_itself:
-            return
-        if first:
-            self._compared = batch
-        elif self._compared is not None:
-            same, self._compared = same_batches(self._compared, batch), None
-            if same:
-                raise ValueError(
-                    "two workers yield the same samples: the IterableDataset does not divide its data among workers "
-                    "(torch.utils.data.get_worker_info), so each sample would come as often as there are workers"
-                )
+    def _refuse_repeats(self) -> None:
+        """Refuse workers of an iterable data set that yield each sample several times."""
+        if self._division is not None and self._phase == "measuring":
+            self._division.refuse_repeats(self._source)
 
     def _push(self, steps: list[StepTime]) -> None:
         """Count steps that have finished."""
@@ -363,6 +351,11 @@ class Relay:
                 return
 
     def _finish(self) -> None:
+        try:
+            self._refuse_repeats()
+        except RepeatedSamplesError as error:
+            self._fail("timed", error)
+            return
         ahead = 0
         if self._ranks > 1:
             # The first one has waited for new workers.
@@ -376,6 +369,7 @@ class Relay:
             epoch_windows=self._progress.epoch_windows, epoch_batches=self._source.epoch_batches,
             whole_epochs=self._progress.whole_epochs, epoch_starts=self._epochs.starts, apart=self._epochs.spans,
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
+            repeats=self._division is not None and self._division.find_repeats(self._source) is not None,
             other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns - self._epochs.skipped_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.found()),
@@ -383,10 +377,7 @@ class Relay:
 
     def _fail(self, phase: str, error: Exception) -> None:
         self._phase, self._phases = "waiting", None
-        lines = str(error).strip().splitlines() or [""]
-        # Of an error in a worker, the last line of its traceback; of CUDA, not its advice to search the web.
-        message = lines[0] if lines[0].startswith("CUDA error") else lines[-1]
-        self._channel.send("failure", phase=phase, error=type(error).__name__, message=message)
+        self._channel.send("failure", phase=phase, **describe_failure(error, self._source))
 
     def end(self, status: int) -> None:
         """End the process here, inside ``next()``, without an exception: many scripts save a checkpoint then."""

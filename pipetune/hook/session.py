@@ -19,23 +19,13 @@ from pipetune.hook.backward import tell_backward, trains_elsewhere
 from pipetune.hook.built import BuiltSource, Library, patch_constructor
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.decoder import NotPossibleError, swap_for
-from pipetune.hook.describe import (
-    batch_size_of,
-    class_name,
-    describe_calls,
-    expressions_of,
-    settings_of,
-    true_length,
-)
+from pipetune.hook.describe import class_name, describe_calls
+from pipetune.hook.describe_trained import describe_device, describe_loader
+from pipetune.hook.division import division_of
 from pipetune.hook.feed import Feed, Other, Pass
-from pipetune.hook.guards import (
-    is_iterable_set,
-    loads_for_all_ranks,
-    own_generators,
-    renewed_with_epochs,
-    shards_of,
-    told_workers,
-)
+from pipetune.hook.guards import explain_missing_guard, loads_for_all_ranks
+from pipetune.hook.iteration_report import FETCH, WORKER, IterationReports
+from pipetune.hook.loaderless import OPTIMIZER, StepsWithoutLoader
 from pipetune.hook.loop_iterator import iterator_class
 from pipetune.hook.quiet import refuse_checkpoints
 from pipetune.hook.registry import Known, Loaders
@@ -77,7 +67,9 @@ def enter(folder: str) -> None:
     profile = _profile_in(folder)
     if profile is not None:
         profiles.use_pil(profile)  # whether it was taken is said when the script trains
-    session = Session(channel, profile, _request_in(folder))
+    session = Session(channel, profile, _request_in(folder), folder)
+    when_imported((WORKER, FETCH), IterationReports(folder).on_module)
+    when_imported((OPTIMIZER,), session.on_optimizers)
     modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH, ffcv.LOADER)
     when_imported(modules, session.on_module)
 
@@ -100,13 +92,15 @@ class Session:
     Args:
         request: is measured from the first batch of the profile's loader on; ``None``: when the training is recognised,
             it is asked for.
+        folder: with what is reported of iterable data sets; ``None``: nothing is.
     """
 
     def __init__(
-        self, channel: Channel, profile: profiles.Profile | None, request: dict[str, Any] | None = None
-    ) -> None:
+        self, channel: Channel, profile: profiles.Profile | None, request: dict[str, Any] | None = None,
+        folder: str | None = None,
+    ) -> None:  # fmt: skip
         self._request = request
-        self._channel = channel
+        self._channel, self._folder = channel, folder
         self._cores_at_first = tuple(sorted(os.sched_getaffinity(0)))
         self._matcher = None if profile is None else profiles.Matcher(profile)
         self._loaders = Loaders()
@@ -125,6 +119,7 @@ class Session:
         self.trained: Feed | None = None
         """The loader that is measured, once it is known."""
         self._gave_up = False
+        self._loaderless = StepsWithoutLoader(lambda known: self.report("loaderless", **known))
 
     def report(self, kind: str, **fields: Any) -> None:
         """Send what is not worth an error."""
@@ -153,6 +148,10 @@ class Session:
             ffcv.patch_iterators(module, self._iterate)
         else:
             patch_loader(module.StatefulDataLoader, self, self._complain)
+
+    def on_optimizers(self, module: ModuleType) -> None:
+        """torch's optimizers have been imported."""
+        module.register_optimizer_step_post_hook(lambda *_: self._loaderless.stepped())
 
     def _complain(self, error: BaseException) -> None:
         self.report("complaint", message=f"{type(error).__name__}: {error}")
@@ -290,6 +289,7 @@ class Session:
 
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
+        self._loaderless.batch_taken()
         return not self._gave_up and self._which.asked(
             id(feed.loader), gradients=gradients_enabled(), elsewhere=trains_elsewhere(), first=first
         )
@@ -301,6 +301,8 @@ class Session:
 
     def begin(self, feed: Feed) -> Relay | None:
         """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
+        self._loaderless.end()
+        self._end_unless_guarded()
         try:
             return self._begin(feed)
         except Exception as error:  # of ours, or of a data set that does not like to be looked at
@@ -312,16 +314,28 @@ class Session:
             if self._end_looking is not None:
                 self._end_looking()
 
+    def _end_unless_guarded(self) -> None:
+        """End a worker that trains, because it was spawned and runs the whole script."""
+        explanation = explain_missing_guard()
+        if explanation is not None:
+            sys.stderr.write(f"{explanation}\n")
+            sys.stderr.flush()
+            self.report("unguarded")
+            os._exit(1)
+
     def _begin(self, feed: Feed) -> Relay:
         # What may raise comes before anything is changed.
         clock, (rank, ranks) = clock_for(None), _ranks()
         if ranks > 1 and id(feed.loader) in self._for_all_ranks:
             raise _NotMeasuredError(FOR_ALL_RANKS)
-        found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **_device(clock)}
+        division = division_of(feed.loader, self._folder) if isinstance(feed.source, Source) else None
+        undivided = division is not None and division.is_undivided(feed.source.inner, feed.loader)
+        found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **describe_device(clock)}
+        found["undivided"] = undivided
         self.trained = feed
         if os.environ.get(REFUSE_SAVES):
             refuse_checkpoints(self._on_checkpoint)
-        relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks)
+        relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks, division=division)
         request, self._request = self._request, None
         self.report("ready", **found, rank=rank, ranks=ranks, measures=request is not None and feed.is_new)
         if request is not None and feed.is_new:
@@ -337,7 +351,7 @@ class Session:
             found = dali.described(feed.loader, known)
         else:
             known = self._loaders.of(feed.loader)
-            found = _described(feed.loader, known)
+            found = describe_loader(feed.loader, known)
         return {
             "identity": None if known is None else asdict(known.identity),
             "where": None if known is None else f"{known.site.file}:{known.site.line}",
@@ -358,35 +372,9 @@ class Session:
         os._exit(0)
 
 
-def _described(loader: Any, known: Known | None) -> dict[str, Any]:
-    """What a loader of torch's or fastai's is, in the words of :class:`pipetune.records.script.ScriptLoader`."""
-    outer = fastai.outer(loader)
-    return {
-        "written": {} if known is None else expressions_of(known.site),
-        "loader_class": class_name(outer), "dataset": class_name(outer.dataset),
-        "settings": settings_of(loader), "batches": true_length(outer), "batch_size": batch_size_of(outer),
-        "iterable": is_iterable_set(loader),
-        "shards": shards_of(outer.dataset) if outer is loader and is_iterable_set(loader) else None,
-        "own_generators": own_generators(outer.dataset),
-        "renewed_with_epochs": renewed_with_epochs(outer.dataset),
-        "told_workers": told_workers(outer.dataset, settings_of(loader).get("num_workers") or 0)
-        if outer is loader and is_iterable_set(loader) else [],
-        "fixed": list(fastai.FIXED) if outer is not loader else [],
-    }  # fmt: skip
-
-
 def _ranks() -> tuple[int, int]:
     """This process's rank and how many there are, as torch knows them or as its launcher said."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
     return 0, 1
-
-
-def _device(clock: Any) -> dict[str, Any]:
-    """The accelerator that the loop trains on, as its clock found it."""
-    if clock.name != "cuda":
-        return {"device": "cpu", "device_index": None, "device_name": None}
-    torch = sys.modules["torch"]
-    index = clock.device_index
-    return {"device": "cuda", "device_index": index, "device_name": torch.cuda.get_device_name(index)}

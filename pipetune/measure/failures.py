@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pipetune.errors import PipetuneError, UsageError
@@ -50,6 +50,12 @@ _UNEXPECTED = re.compile(r"Unexpected error from (\w+)\(\)\..*Error (\d+): (.+)"
 #: ``terminate called after throwing an instance of 'c10::AcceleratorError'`` and in the next line what it was.
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _LAST_WORDS = "see the loader worker's last lines on stderr; if there are none, check the memory (dmesg)"
+#: Kinds of failures of workers that are started by spawn: the script starts itself in each of them; what they need
+#: cannot be sent to them. And of workers that yield the same samples.
+NO_MAIN_GUARD, CANNOT_PICKLE, REPEATED_SAMPLES = "no_main_guard", "cannot_pickle", "repeated_samples"
+#: A part of what Python says where a process that is being spawned starts processes (``multiprocessing/spawn.py``).
+_UNGUARDED = "finished its bootstrapping phase"
+GUARD_HINT = 'put what trains under if __name__ == "__main__":, then measure again'
 #: (kind, texts of which one occurs, hint); the first match counts. The texts are those of PyTorch, DALI and CUDA.
 _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bad_image", ("cannot decode image ",), "remove or repair this file, or leave this backend out"),
@@ -83,8 +89,18 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "lower --batch-size, or end other processes on this GPU (nvidia-smi)",
     ),
     (DEVICE_ERROR, _DEVICE_ERRORS, "see what the driver says: nvidia-smi, and dmesg (Xid)"),
-    ("out_of_files", ("Too many open files",), "raise the limit (ulimit -n 65536), or lower --workers or --prefetch"),
+    (
+        "out_of_files",
+        ("Too many open files", "received 0 items of ancdata"),  # the second: torch, of descriptors sent by a worker
+        "raise the limit (ulimit -n 65536), or lower --workers or --prefetch",
+    ),
     ("out_of_disk", ("No space left on device",), "free some space on the disk, or in /dev/shm"),
+    (NO_MAIN_GUARD, (_UNGUARDED,), GUARD_HINT),
+    (
+        CANNOT_PICKLE,
+        ("spawn cannot pickle", "Can't pickle", "Can't get local object", "cannot pickle", "can't pickle"),
+        "make it a function or class of the module, then measure again",
+    ),
     ("wrong_library", ("but this process got ",), "see what is installed: pipetune doctor"),
     (
         "killed",
@@ -92,6 +108,11 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "see the loader worker's last lines on stderr; 'Killed' there means out of memory",
     ),
     ("crashed", ("exited unexpectedly",), _LAST_WORDS),
+    (
+        REPEATED_SAMPLES,
+        ("would yield every sample", "each sample would come as often as there are workers"),
+        "let it ask torch.utils.data.get_worker_info, and yield its own part",
+    ),
 )
 
 
@@ -130,6 +151,26 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
         return Failure(kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail)
     message = f"{type(error).__name__}: {text}"
     return Failure(kind="error", phase=phase, message=_short(message), stderr_tail=stderr_tail)
+
+
+def recognise(texts: Iterable[str]) -> tuple[str, str] | None:
+    """Kind and hint of the first of these texts that is known, a mere crash last; ``None``: none of them is."""
+    found = [known[:2] for text in texts if (known := _known(text)) is not None]
+    return next((pair for pair in found if pair[0] != "crashed"), found[0] if found else None)
+
+
+def is_unguarded(output: str) -> bool:
+    """Whether Python has said that a script without a ``__main__`` guard starts itself in its workers."""
+    return _UNGUARDED in output
+
+
+def from_signal(number: int) -> tuple[str, str | None]:
+    """Kind and hint of the end of a process by a signal."""
+    if number == signal.SIGKILL:
+        return "killed", f"the kernel does so when memory runs out (dmesg): {_MEMORY_HINT}"
+    if number == signal.SIGBUS:
+        return next((kind, hint) for kind, _, hint in _KNOWN if kind == "out_of_shared_memory")
+    return "crashed", None
 
 
 def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:

@@ -118,6 +118,8 @@ class FailedScript(TypedDict):
     phase: str
     error: str
     message: str
+    traceback: NotRequired[str]
+    worker_signal: NotRequired[int | None]
 
 
 class Closed(TypedDict):

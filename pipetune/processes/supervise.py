@@ -21,13 +21,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHECK_S = 0.05
 #: Lists what one thread has forked; kernels without CONFIG_PROC_CHILDREN have no such file.
 _CHILDREN = "/proc/thread-self/children"
-#: Longest time for everything to end after SIGKILL (s).
-_END_S = 10.0
+#: Longest time for everything to end after SIGKILL, and for trackers to end by themselves (s).
+_END_S, _TRACKER_S = 10.0, 3.0
+#: A part of the command line of Python's resource tracker (``multiprocessing/resource_tracker.py``).
+_TRACKER = b"multiprocessing.resource_tracker"
+_SHM = "/dev/shm"
 
 
 def main(command: list[str]) -> int:
@@ -71,16 +75,58 @@ def _wait(pid: int, lifeline: int) -> int | None:
 
 
 def end_all() -> None:
-    """Kill all descendants, until there is none."""
-    deadline = time.monotonic() + _END_S
-    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
+    """Kill all descendants, until there is none; the trackers of their shared memory come last, and end by themselves.
+
+    A tracker of Python's ``multiprocessing`` removes the semaphores of a process that is gone from /dev/shm, as soon as
+    all that have used them are. torch's files there are named after the process that made them.
+    """
+    killed = _kill(lambda pid: not _is_tracker(pid), time.monotonic() + _END_S)
+    deadline = time.monotonic() + _TRACKER_S
+    while descendants(os.getpid()) and time.monotonic() < deadline:
+        _reap()
+        time.sleep(0.01)
+    _kill(lambda pid: True, time.monotonic() + _END_S)
+    _remove_files_of(killed)
+
+
+def _kill(is_meant: Callable[[int], bool], deadline_s: float) -> set[int]:
+    """Kill those descendants that are meant, until there is none; returns all that were."""
+    killed = set[int]()
+    while (found := [pid for pid in descendants(os.getpid()) if is_meant(pid)]) and time.monotonic() < deadline_s:
+        killed.update(found)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        _reap()
         time.sleep(0.01)
+    return killed
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _is_tracker(pid: int) -> bool:
+    """Whether a process is the resource tracker of Python's ``multiprocessing``."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return _TRACKER in file.read()
+    except OSError:
+        return False
+
+
+def _remove_files_of(pids: set[int]) -> None:
+    """Remove this user's files that torch has made in shared memory for processes that were killed."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_SHM):
+            made_by = name.split("_")[1] if name.startswith("torch_") else ""
+            if made_by.isdecimal() and int(made_by) in pids:
+                path = os.path.join(_SHM, name)
+                with contextlib.suppress(OSError):
+                    if os.lstat(path).st_uid == os.geteuid():
+                        os.unlink(path)
 
 
 def descendants(pid: int) -> list[int]:

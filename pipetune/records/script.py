@@ -105,6 +105,9 @@ class ScriptLoader:
     renewed_with_epochs: tuple[str, ...] = ()
     """Attributes of the data set that the script sets anew for each epoch (``set_epoch``): workers that live on keep a
     copy of the data set as it was, and would not see that."""
+    undivided: bool = False
+    """An iterable data set that has not asked how many workers there are while the script's own loader read it: each
+    worker yields every sample."""
     others_trained: int = 0
     """Other loaders that the script trains on, which are left as they are."""
     torch: str = ""

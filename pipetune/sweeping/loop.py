@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pipetune import search
 from pipetune.datasets.index import read_index, replace_images, write_index
-from pipetune.errors import PipetuneError, UsageError
+from pipetune.errors import FailsAgainError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Live
@@ -39,6 +39,7 @@ from pipetune.sweeping.next_proposal import (
     propose_repeated_ceiling,
 )
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.own_failure import check_script
 from pipetune.sweeping.question import question_for
 from pipetune.sweeping.sweep_plan import Plan
 
@@ -86,8 +87,9 @@ def sweep(
         clock: seconds.
 
     Raises:
-        PipetuneError: the ceiling could not be measured; without it no share of it can be stated. Or the device was
-            lost, and no further candidate can be measured.
+        FailsAgainError: the ceiling could not be measured; without it no share of it can be stated. Or the script that
+            is tuned fails as it is.
+        PipetuneError: the device was lost, and no further candidate can be measured.
     """
     bench = _Bench(
         plan, save, on_event, [outcome for outcome in known if outcome.measurement], measure, find_bad_images, clock
@@ -108,6 +110,7 @@ def sweep(
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
+            check_script(plan, bench.candidates)
             yield from bench.repeat_refuted_ceiling()
             has_started = has_own_start(plan, proposal, bench.candidates) or not bench.candidates[-1].forked
             if plan.in_script and (has_started or _is_clear(plan, bench.candidates[-1])):
@@ -184,7 +187,7 @@ class _Bench:
                 if measured:  # the one before holds, though it was not steady
                     self._ceiling = measured[-1]
                     return
-                kind = UsageError if failure.kind == "usage" else PipetuneError
+                kind = UsageError if failure.kind == "usage" else FailsAgainError
                 raise kind(
                     f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
                     hint=failure.hint,

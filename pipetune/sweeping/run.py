@@ -14,7 +14,7 @@ from typing import Any
 
 from pipetune import search
 from pipetune.datasets.index import read_index, write_index
-from pipetune.errors import PipetuneError, UsageError, exit_code_of
+from pipetune.errors import FailsAgainError, PipetuneError, UsageError, exit_code_of
 from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
@@ -62,6 +62,8 @@ class SweepRun:
     """``interrupted`` or ``failed``; ``None``: it came to its end."""
     message: str | None
     """Why it was stopped."""
+    resumable: bool
+    """What was measured does not fail by itself."""
     not_written: PipetuneError | None
     """The disk refused ``result.json``: to be raised once the result has been shown."""
 
@@ -75,6 +77,7 @@ class Ended:
     exit_code: int
     stopped: str | None = None
     message: str | None = None
+    resumable: bool = True
 
 
 def start(
@@ -183,7 +186,7 @@ def _finish(
         not_written = error
     return SweepRun(
         result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result, late),
-        stopped=ended.stopped, message=ended.message, not_written=not_written,
+        stopped=ended.stopped, message=ended.message, resumable=ended.resumable, not_written=not_written,
     )  # fmt: skip
 
 
@@ -212,9 +215,8 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
     """Keep the index that the outcomes were measured with; write it anew where it is damaged or of other images."""
     try:
         stored = read_index(str(index_path))
-        images = set(prepared.images.images)
         same = stored.root == prepared.images.root and len(stored.images) == len(prepared.images.images)
-        intact = same and all(image in images for image in stored.images)
+        intact = same and set(stored.images) <= set(prepared.images.images)
     except PipetuneError:
         intact = False
     if not intact:
@@ -244,7 +246,10 @@ def measure_all(
     except KeyboardInterrupt as stop:
         return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
-        return Ended(outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error))
+        helps = not isinstance(error, FailsAgainError)
+        return Ended(
+            outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error), resumable=helps
+        )
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
     return Ended(outcomes=outcomes, exit_code=0 if measured else 1)
 

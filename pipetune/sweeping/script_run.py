@@ -126,7 +126,7 @@ def _sweep(
         not_written = error
     return SweepRun(
         result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result, late),
-        stopped=ended.stopped, message=ended.message, not_written=not_written,
+        stopped=ended.stopped, message=ended.message, resumable=ended.resumable, not_written=not_written,
     )  # fmt: skip
 
 

@@ -163,6 +163,10 @@ def _worker_counts(
         refused = {count for count in wanted if count > own.num_workers}
         wanted -= refused
         notes.append(worker_limits.of_generators(loader.own_generators))
+    if loader.undivided:
+        refused = {count for count in wanted if count > 1 or own.num_workers > 1}
+        wanted -= refused
+        notes.append(worker_limits.of_undivided(own.num_workers))
     if loader.told_workers and (refused := wanted - {own.num_workers}):
         wanted -= refused
         notes.append(worker_limits.of_told_workers(loader.told_workers))
@@ -176,7 +180,7 @@ def _worker_counts(
             notes.append(worker_limits.of_shards(most, loader.shards, loader.ranks))
     if (
         not wanted
-        and not (loader.own_generators or loader.shards or loader.told_workers)
+        and not (loader.own_generators or loader.shards or loader.told_workers or loader.undivided)
         and chosen.max_workers is not None
     ):
         raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")

@@ -47,6 +47,27 @@ def why_not_kept(loader: ScriptLoader) -> str | None:
     return None
 
 
+def of_undivided(workers: int) -> str:
+    """An iterable data set does not divide its samples among workers.
+
+    Args:
+        workers: that the script has.
+    """
+    divide = (
+        "divide it, by info = torch.utils.data.get_worker_info() and itertools.islice(samples, info.id, None, "
+        "info.num_workers)"
+    )
+    if workers > 1:
+        return (
+            f"your script's own {workers} workers each yield every sample, so an epoch has each sample {workers} "
+            f"times: the iterable data set does not ask how many workers there are; {divide}. No other number was tried"
+        )
+    return (
+        "more workers than 1 were not tried: the iterable data set does not ask how many workers there are, so each of "
+        f"them would yield every sample; {divide}"
+    )
+
+
 def of_shards(most: int, shards: int, ranks: int = 1) -> str:
     """There are fewer shards than workers might be."""
     each = "" if ranks == 1 else f" for {ranks} ranks"

@@ -22,7 +22,7 @@ from pipetune.explaining import conclude, subset
 from pipetune.hook import keep_files
 from pipetune.machine.nvml import figure_spans, signals, utilisation
 from pipetune.measure import phases
-from pipetune.measure.script import bench
+from pipetune.measure.script import remarks
 from pipetune.predicting import model, observed, page_cache, past_errors
 from pipetune.protection import guard
 from pipetune.report import script_text
@@ -51,7 +51,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "15 minutes": lambda: stages.MAX_TOTAL_S + 60 < 15 * 60,  # a GPU takes a minute or two to start
     "15 MiB": lambda: archive.MAX_ARCHIVE_BYTES == 15 << 20,
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
-    "2 %": lambda: bench._OTHER_LOADERS_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
+    "2 %": lambda: remarks._OTHER_LOADERS_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
     "20 s": lambda: bad_images.LONGEST_S == 20,
     "3 %": lambda: batch_size._USABLE == (0.94, 0.97),
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,

@@ -176,28 +176,128 @@ def test_its_own_statistics_module_and_sitecustomize_are_imported(place: Path, n
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_workers_that_repeat_the_data_are_refused(place: Path, nobody_is_left: None) -> None:
-    text = """
-import time, torch
-from torch.utils.data import DataLoader, IterableDataset
-class Data(IterableDataset):
-    def __iter__(self):
-        for number in range(400):
-            time.sleep(0.002)
-            yield torch.full((4,), float(number)), 0
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for epoch in range(1000):
-    for x, y in DataLoader(Data(), batch_size=8):
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+#: A language model's batches, as in nanoGPT.
+GET_BATCH = """
+import torch
+data = torch.randint(0, 65, (10_000,))
+
+def get_batch(split):
+    starts = torch.randint(len(data) - 32, (12,))
+    return torch.stack([data[i:i + 32] for i in starts]), torch.stack([data[i + 1:i + 33] for i in starts])
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Embedding(65, 16), torch.nn.Linear(16, 65))
+    def forward(self, x, y):
+        return torch.nn.functional.cross_entropy(self.layers(x).view(-1, 65), y.view(-1))
+
+@torch.no_grad()
+def estimate_loss():
+    return torch.stack([model(*get_batch("val")) for _ in range(5)]).mean()
+
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(1_000_000):
+    x, y = get_batch("train")
+    if step % 10 == 0:
+        estimate_loss()
+    model(x, y).backward()
+    optimizer.step()
+torch.save(model.state_dict(), "checkpoint.pt")
 """
-    done = sweep(place, write(place, text), "--workers", "0,2")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_training_without_a_loader_is_ended_with_the_place_of_its_batches(
+    place: Path, nobody_is_left: None, ranks: int
+) -> None:
+    command = write(place, GET_BATCH)
+    if ranks > 1:
+        command[1:1] = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    done = sweep(place, command)
+    assert done.returncode == 1
+    assert "trains without a DataLoader; its batches come from get_batch at src/train.py:5" in done.stderr
+    assert not (place / "checkpoint.pt").exists()
+
+
+def test_the_exception_of_the_rank_that_has_failed_is_told_with_its_place(place: Path, nobody_is_left: None) -> None:
+    text = """
+import torch, torch.distributed
+torch.distributed.init_process_group("gloo")
+if torch.distributed.get_rank() == 1:
+    raise ValueError("device_ids has to be None")
+torch.distributed.barrier()
+"""
+    command = write(place, text)
+    command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = sweep(place, command)
+    assert done.returncode == 1
+    assert "ValueError: device_ids has to be None (src/train.py:5, rank 1)" in done.stderr
+    assert "run/script.log" in done.stderr
+
+
+def test_a_script_that_crashes_as_it_is_gets_no_recommendation_and_is_told_so(
+    place: Path, nobody_is_left: None
+) -> None:
+    before = """
+import time
+batches = 0
+def collate(samples):
+    global batches
+    batches += 1
+    return torch.stack([] if batches == 20 else [x for x, _ in samples]), torch.zeros(len(samples), dtype=torch.long)
+"""
+    text = TRAINING.format(before=before, loop=LOOP).replace("shuffle=True", "shuffle=True, collate_fn=collate")
+    done = sweep(place, write(place, text), "--workers", "0,1")
+    assert done.returncode == 1
+    result = result_of(place)
+    assert result["recommended"] is None
+    assert "your script fails as it is" in done.stdout
+    assert "non-empty TensorList (src/train.py:" in done.stdout
+    assert "run/script.log" in done.stdout
+    assert "resume with" not in done.stdout
+
+
+SPAWNED = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.multiprocessing.set_start_method("spawn", force=True)
+def main():
+    data = TensorDataset(torch.randn(256, 8), torch.zeros(256, dtype=torch.long))
+    loader = DataLoader(data, batch_size=8, shuffle=True{collate})
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(1000):
+        for x, y in loader:
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+{call}
+"""
+
+
+def test_without_a_guard_under_spawn_pythons_own_explanation_is_shown_and_nothing_stays(
+    place: Path, nobody_is_left: None
+) -> None:
+    before = set(os.listdir("/dev/shm"))
+    done = sweep(place, write(place, SPAWNED.format(collate="", call="main()")), "--workers", "0,1,2", "--blocks", "0")
+    assert done.returncode == 1
+    assert 'the script has no if __name__ == "__main__": guard' in done.stdout
+    assert "finished its bootstrapping phase" in (place / "run" / "script.log").read_text()
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("sem.mp-")]
+    candidates = [row for row in result_of(place)["outcomes"] if row["role"] == "candidate"]
+    assert [row["failure"]["kind"] for row in candidates] == ["no_main_guard"], "it is not started again and again"
+
+
+def test_a_lambda_that_cannot_be_sent_to_workers_is_named_with_its_place(place: Path, nobody_is_left: None) -> None:
+    collate = ", collate_fn=lambda samples: torch.utils.data.default_collate(samples)"
+    text = SPAWNED.format(collate=collate, call="if __name__ == '__main__': main()")
+    done = sweep(place, write(place, text), "--workers", "0,1", "--blocks", "0", "--grid", "--prefetch", "2")
     assert done.returncode == 0, done.stderr
-    two = [row for row in result_of(place)["outcomes"] if row["candidate"]["num_workers"] == 2]
-    assert two
-    assert all("same samples" in row["failure"]["message"] for row in two)
+    (failed,) = (row["failure"] for row in result_of(place)["outcomes"] if "failure" in row)
+    assert failed["kind"] == "cannot_pickle"
+    assert "collate_fn at src/train.py:7 is a lambda, which spawn cannot pickle" in failed["message"]
+    assert "function or class of the module" in done.stdout
 
 
 @pytest.mark.slow

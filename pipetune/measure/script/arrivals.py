@@ -11,8 +11,8 @@ from pipetune.measure import failures
 from pipetune.measure.conditions import Live
 from pipetune.measure.messages import FROM_SCRIPT, GARBLED, GarbledError, check
 from pipetune.measure.recording import Recording
+from pipetune.measure.script.ended import explain_error
 from pipetune.measure.script.paused import tree_pss
-from pipetune.measure.script.protocol import CLOSED
 from pipetune.measure.script.session import Peer, ScriptSession
 from pipetune.measure.session import live_of
 from pipetune.measure.wire import rows_to_steps
@@ -60,10 +60,7 @@ class Arrivals:
             message = {"type": GARBLED, "what": str(error)}
         kind = message["type"]
         if kind == "failure":
-            self.failure = Failure(
-                kind="error", phase=message["phase"], message=f"{message['error']}: {message['message']}",
-                stderr_tail=self._session.tail(),
-            )  # fmt: skip
+            self.failure, self._session.told_failure = explain_error(message, self._session.tail()), True
         elif kind == GARBLED:
             self.failure = failures.garbled(self.phase, message["what"], self._session.tail())
         elif kind == "stopped":
@@ -99,22 +96,3 @@ class Arrivals:
         self.within_epoch, self._outside_since_s = bool(message["within"]), time.monotonic()
         if not self.within_epoch and not self.has_result:
             self._recording.result = {name: message.get(name, []) for name in ("epoch_starts", "apart")}
-
-
-def ended(session: ScriptSession, phase: str) -> Failure:
-    """The failure of a candidate during which the script, or one of its ranks, ended."""
-    if session.checkpoint is not None:
-        message = f"the script was ended when it was about to write {session.checkpoint}"
-        return Failure(
-            kind="checkpoint", phase=phase, message=message, hint="its epochs are shorter than a measurement"
-        )
-    code = session.exit_code
-    if session.lost is not None and (code == CLOSED or not session.process_ended):
-        how = "closed" if code == CLOSED else "ended, or closed"
-        return Failure(
-            kind="crashed", phase=phase, message=f"rank {session.lost} of the script has {how} pipetune's connection",
-            hint="see its output in script.log", stderr_tail=session.tail(),
-        )  # fmt: skip
-    how = "ended" if not code else f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return Failure(kind="crashed" if code else "script_ended", phase=phase, message=f"the script {how}",
-                   stderr_tail=session.tail())  # fmt: skip

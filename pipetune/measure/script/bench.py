@@ -15,7 +15,7 @@ from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.candidates.settings import SIMD, needs_own_process
-from pipetune.errors import PipetuneError
+from pipetune.errors import FailsAgainError
 from pipetune.install.find import is_simd
 from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import failures
@@ -28,6 +28,7 @@ from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, me
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.protocol import FROM_START
 from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
+from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
@@ -37,12 +38,10 @@ from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
 from pipetune.stats.ceilings import limit_goodput
 
-#: Other loaders are spoken of from this share of the time on that a training loop waits for them.
-_OTHER_LOADERS_FRAC = 0.02
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
-#: Kinds of failures that end the script, and how many in a row are enough.
-_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, TOO_FEW, "crashed"), 3
+#: Kinds of failures of a script that has ended by itself, and how many ends in a row are enough.
+_ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, TOO_FEW), 3
 
 
 class ScriptBench:
@@ -74,6 +73,8 @@ class ScriptBench:
         self.loader: ScriptLoader | None = None
         """What it trains on, once it was started."""
         self._ended_in_a_row = 0
+        self._has_ended = False
+        """The script has ended during the last measurement."""
         self._measured_in_start = 0
         self._is_short = False
         """The script ends before a measurement does: it is measured over several starts."""
@@ -118,7 +119,7 @@ class ScriptBench:
         self._measured_in_start = 0
         try:
             loader = wait_until_ready(
-                session, self._setup_s, lambda seconds: self._on_stage("starting the script", int(seconds), None)
+                session, self._setup_s, lambda seconds: self._on_stage(f"starting the script: {seconds:.0f} s", 0, None)
             )
         except BaseException:
             session.close()
@@ -159,7 +160,7 @@ class ScriptBench:
         """Measure one candidate once, as :func:`pipetune.measure.harness.measure` does.
 
         Raises:
-            PipetuneError: the script ends each time before anything is measured, or has too few batches.
+            FailsAgainError: the script ends each time before anything is measured, or has too few batches.
         """
         started, began = time.time(), time.monotonic()
         recording = Recording()
@@ -173,17 +174,18 @@ class ScriptBench:
                     candidate, role, conditions, recording, question, on_live, lambda: bool(deferred), fresh=fresh
                 )
             except ScriptError as error:
+                self._has_ended = True
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
             except (OSError, ValueError) as error:
                 failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
         if failure is not None and failure.kind == TOO_FEW and role == "ceiling":
             raise ScriptError(failure.message)
         measurement = None
-        self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and failure.kind in _ENDED else 0
+        self._ended_in_a_row = self._ended_in_a_row + 1 if self._is_end(failure) else 0
         if failure is not None and self._ended_in_a_row >= _MOST_ENDED:
-            raise PipetuneError(
+            raise FailsAgainError(
                 f"the script ended {_MOST_ENDED} times in a row while it was measured: {failure.message}",
-                hint=failure.hint or "see script.log in the run folder",
+                hint=failure.hint or f"see its output in {self._log}",
             )
         if failure is None:
             try:
@@ -212,6 +214,7 @@ class ScriptBench:
         self, candidate: Candidate, role: str, conditions: Conditions, recording: Recording, question: Question | None,
         on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool,
     ) -> Failure | None:  # fmt: skip
+        self._has_ended = False
         settings = self.settings_of(candidate) if role != "ceiling" else {}
         starts_before = self.starts
         request = self._request(candidate, role, settings, conditions, question)
@@ -270,14 +273,15 @@ class ScriptBench:
         else:
             session = self._relay
         try:
-            failure = self._follow(session, request, conditions, recording, on_live)
+            failure = self._follow(session, candidate, request, conditions, recording, on_live)
         except BaseException:
             session.close()
             self._relay = None
             raise
         ranks = self.loader.ranks if self.loader is not None else 1
-        broken = failure is not None and (failure.kind not in ("error", "usage") or ranks > 1 or bool(self._memory))
-        if fresh or broken or session.process_ended or session.lost is not None:
+        self._has_ended = session.process_ended or session.lost is not None or session.unguarded
+        ended = fresh or self._has_ended
+        if ended or (failure is not None and (ranks > 1 or self._memory or not session.told_failure)):
             session.close()
             if session is self._relay:
                 self._relay = None
@@ -311,9 +315,13 @@ class ScriptBench:
         return {"loaders": [{"identity": asdict(self.loader.identity), "settings": dict(settings),
                              "alone_there": self.loader.alone_there}], **pil, **asked}  # fmt: skip
 
+    def _is_end(self, failure: Failure | None) -> bool:
+        """Whether a failure is that of a script that has ended."""
+        return failure is not None and (self._has_ended or failure.kind in _ENDED)
+
     def _follow(
-        self, session: ScriptSession, request: Mapping[str, Any], conditions: Conditions, recording: Recording,
-        on_live: Callable[[Live], None],
+        self, session: ScriptSession, candidate: Candidate, request: Mapping[str, Any], conditions: Conditions,
+        recording: Recording, on_live: Callable[[Live], None],
     ) -> Failure | None:  # fmt: skip
         recording.hello = {"versions": self._versions()}
         failure = follow_measurement(
@@ -321,7 +329,7 @@ class ScriptBench:
             gpus=self._gpus, setup_s=self._setup_s, on_live=on_live,
         )  # fmt: skip
         if failure is None:
-            self._learn(request, recording.result)
+            self._learn(candidate, request, recording.result)
         return failure
 
     def _request(
@@ -342,21 +350,15 @@ class ScriptBench:
             "device": "cpu" if loader is None else loader.device, "ranks": 1 if loader is None else loader.ranks,
         }  # fmt: skip
 
-    def _learn(self, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    def _learn(self, candidate: Candidate, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Remember what a measurement told besides its rate."""
         self._measured_in_start += 1
         epoch_batches = result.get("epoch_batches") or 0
         if request["role"] != "ceiling" and 0 < epoch_batches < _MOST_BATCHES:
             self._epoch_batches[request["num_workers"]] = epoch_batches
-        other_loaders_frac = result.get("other_loaders_frac") or 0.0
-        if request["role"] == "baseline" and other_loaders_frac > _OTHER_LOADERS_FRAC:
-            self._note(
-                f"the script waits for its other loaders {100 * other_loaders_frac:.0f} % of the time; they keep their "
-                "settings, and that counts as its training step"
-            )
-        psnr_db = result.get("psnr_db")
-        if psnr_db is not None and (request["settings"].get("decoder") or "own") != "own":
-            self._note(f"decoded alone, crops are at least {psnr_db:.0f} dB from your script's own, on its own files")
+        undivided = self.loader is not None and self.loader.undivided
+        for text in remarks(result, request["role"], candidate, undivided=undivided):
+            self._note(text)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

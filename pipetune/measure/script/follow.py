@@ -13,7 +13,8 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME
 from pipetune.measure.recording import Recording
 from pipetune.measure.sampled_gpu import open_sampled_gpu
-from pipetune.measure.script.arrivals import Arrivals, ended
+from pipetune.measure.script.arrivals import Arrivals
+from pipetune.measure.script.ended import explain_end
 from pipetune.measure.script.gaps import busy_without, readings_without
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
@@ -47,6 +48,7 @@ def follow_measurement(
     gpu = None if gpu_uuid is None else open_sampled_gpu(gpu_uuid, gpus, recording)
     sampler = Sampler(session.pid, gpu, cores=conditions.cores, interval_s=conditions.interval_s)
     sampler.start()
+    session.told_failure = False
     state = Arrivals(session, recording, on_live)
     _begin(session, state, {} if measures else request)
     workload = conditions.workload
@@ -98,14 +100,14 @@ def _why_none(session: ScriptSession, state: Arrivals, reason: str | None, limit
         return failures.stopped(state.phase)
     if reason == "limit":
         return failures.hung(state.phase, limit_s, session.tail())
-    return ended(session, state.phase)
+    return explain_end(session, state.phase)
 
 
 def _wait(session: ScriptSession, state: Arrivals, limit_s: float, setup_s: float) -> str | None:
     """Wait for the measurement; the time between epochs does not count, up to a limit of its own."""
     granted_s, left_s = 0.0, limit_s
     while True:
-        reason = session.wait(lambda: state.done, left_s, state.on_message)
+        reason = session.wait(lambda: state.done or session.unguarded, left_s, state.on_message)
         outside_s = state.outside_s
         if reason != "limit" or not outside_s - granted_s > _HARDLY_OUTSIDE_S or outside_s > setup_s:
             return reason

@@ -8,7 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 from pipetune.errors import PipetuneError
+from pipetune.measure.failures import NO_MAIN_GUARD
+from pipetune.measure.script.ended import describe_exit, find_cause
 from pipetune.measure.script.joined import describe_too_few
+from pipetune.measure.script.last_error import shorten_path
 from pipetune.measure.script.session import ScriptSession
 from pipetune.processes.supervise import descendants
 from pipetune.records.convert import from_dict
@@ -48,7 +51,7 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
     shown = speechless = 0
     while True:
         reason = session.wait(
-            lambda: session.all_ready or bool(session.too_old or session.refused), 1.0,
+            lambda: session.all_ready or bool(session.too_old or session.refused or session.loaderless), 1.0,
             lambda peer, message: session.early.append((peer, message)),
         )  # fmt: skip
         if session.too_old is not None:
@@ -60,6 +63,8 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
             raise ScriptError(session.refused)
         if session.all_ready:
             return _loader_of(session)
+        if session.loaderless is not None:
+            raise _trains_without_loader(session, session.loaderless)
         if reason == "stopped":
             raise ScriptError("stopped while the script was starting")
         seconds = shown = shown + 1
@@ -68,7 +73,7 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
             raise _ended(session)
         if reason == "lost":
             raise ScriptError(f"rank {session.lost} of the script had ended before all of them trained",
-                              hint="see its output in script.log of the run folder")  # fmt: skip
+                              hint=f"see its output in {session.log}")  # fmt: skip
         speechless = speechless + 1 if not session.peers and _should_speak(session) else 0
         if speechless >= HELLO_S:
             raise ScriptError(f"{_no_way_in(session)}", hint=_OTHERWISE)
@@ -85,19 +90,37 @@ def _loader_of(session: ScriptSession) -> ScriptLoader:
     return from_dict(ScriptLoader, {name: value for name, value in known.items() if name in names})
 
 
+def _trains_without_loader(session: ScriptSession, known: Mapping[str, Any]) -> ScriptError:
+    """The script steps its optimizer, and takes its batches from no loader."""
+    here = os.getcwd()
+    if known.get("function") and known.get("file"):
+        batches = f"its batches come from {known['function']} at {shorten_path(known['file'], here)}:{known['line']}"
+    elif known.get("loop"):
+        batches = f"the loop that steps its optimizer is at {shorten_path(known['loop'], here)}"
+    else:
+        batches = "where its batches come from was not seen"
+    made = session.loaders_made
+    unused = f" (it made {', '.join(dict.fromkeys(made))})" if made else ""
+    return ScriptError(
+        f"the script trains without a DataLoader{unused}; {batches}{_other_loader(session)}", hint=_OTHERWISE
+    )
+
+
 def _ended(session: ScriptSession) -> ScriptError:
     """The command is over, and trained nothing that was seen."""
     if session.error is not None:
         return ScriptError(
             session.error, hint="write it as the shell would start it: pipetune sweep -- python train.py"
         )
-    code = session.exit_code
-    last = session.tail().splitlines()
-    said = f"; its last line: {last[-1][:200]}" if last else ""
+    code, cause = session.exit_code, find_cause(session)
+    hint = f"its output is in {session.log}"
+    if code and cause.kind == NO_MAIN_GUARD:
+        return ScriptError(cause.words or "", hint=cause.hint)
     if code:
-        by = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return ScriptError(f"the script ended with {by} before it trained ({_came_to(session)}){said}",
-                           hint="see its output in script.log of the run folder")  # fmt: skip
+        came_to = "" if cause.raised else f" ({_came_to(session)})"
+        words = f": {cause.words}" if cause.words else ""
+        hint = hint if cause.hint is None else f"{cause.hint}; {hint}"
+        return ScriptError(f"the script {describe_exit(code)} before it trained{came_to}{words}", hint=hint)
     if session.too_few is not None:
         return ScriptError(describe_too_few(session.too_few))
     if session.checkpoint is not None:

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from pipetune.measure import messages
 from pipetune.measure.script.protocol import REFUSE_SAVES, RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
+from pipetune.measure.script.told import ToldOfScript
 from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
 from pipetune.processes.temporary_folder import temporary_folder
@@ -61,7 +62,7 @@ def _opened_for_us(log: Path) -> IO[bytes]:
     return open(log, "ab", opener=partial(os.open, mode=OWN_FILE))
 
 
-class ScriptSession:
+class ScriptSession(ToldOfScript):
     """One start, from the process to its end.
 
     Args:
@@ -77,26 +78,17 @@ class ScriptSession:
         self, command: Sequence[str], variables: Mapping[str, str], log: Path, profile: Mapping[str, Any] | None,
         asked_to_stop: Callable[[], bool], *, protection: Protection | None = None,
     ) -> None:  # fmt: skip
+        super().__init__()
         self._asked_to_stop = asked_to_stop
         self._log, self._protection = log, protection
         self.began_s = time.monotonic()
         self.peers: list[Peer] = []
         """In the order in which they connected; those that have ended, too."""
         self._closed = False
-        self.too_old: str | None = None
-        """Version of a Python that is older than the hook needs."""
         self.early: list[tuple[Peer, dict[str, Any]]] = []
         """Messages of a measurement that began with the loader's first batch, before anybody waited for them."""
-        self.too_few: int | None = None
-        """The script has ended after so many batches, before its training was recognised."""
-        self.checkpoint: str | None = None
-        """The script has got to writing this file, and was ended there."""
-        self.refused: str | None = None
-        """Why the settings of this start cannot be applied."""
-        self.complaints: list[str] = []
-        self.loaders_made: list[str] = []
-        self.libraries: set[str] = set()
-        """Libraries other than torch whose loaders the hook has seen made."""
+        self.told_failure = False
+        """One of its ranks has told the failure of the measurement, and waits for the next request."""
         self.process_ended = False
         self.lost: int | None = None
         """Rank of a process that trained, and has closed its connection."""
@@ -260,23 +252,9 @@ class ScriptSession:
             peer.reached.append(kind)
         if kind == "hello":
             peer.hello = message
-        elif kind == "too_old":
-            self.too_old = str(message.get("python"))
         elif kind == "ready":
             peer.ready = message
-        elif kind == "loader":
-            self.loaders_made.append(f"{message.get('where')} ({message.get('dataset')})")
-            if message.get("library"):
-                self.libraries.add(str(message["library"]))
-        elif kind == "checkpoint":
-            self.checkpoint = str(message.get("target"))
-        elif kind == "too_few":
-            self.too_few = int(message.get("batches", 0))
-        elif kind == "refused":
-            self.refused = str(message.get("message"))
-        elif kind == "complaint":
-            self.complaints.append(str(message.get("message")))
-        else:
+        elif not self.take_in(kind, message):
             on_message(peer, message)
 
     def send(self, peer: Peer, kind: str, **fields: Any) -> None:
@@ -284,11 +262,16 @@ class ScriptSession:
         with contextlib.suppress(OSError):
             peer.channel.sendall(json.dumps({"type": kind, **fields}).encode() + b"\n")
 
-    def tail(self) -> str:
-        """The end of what this start of the script has printed."""
+    @property
+    def log(self) -> Path:
+        """The file with the script's output, of all its starts."""
+        return self._log
+
+    def tail(self, size: int = _TAIL_BYTES) -> str:
+        """The end of what this start of the script has printed, in bytes."""
         try:
             with self._log.open("rb") as file:
-                file.seek(max(self._log_began, self._log.stat().st_size - _TAIL_BYTES))
+                file.seek(max(self._log_began, self._log.stat().st_size - size))
                 return file.read().decode(errors="replace").strip()
         except OSError:
             return ""

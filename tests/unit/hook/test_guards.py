@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.hook.guards import is_iterable_set, own_generators, same_batches, shards_of, told_workers
-from tests.unit.hook.fake_tensor import Tensor
+from pipetune.hook.guards import is_iterable_set, own_generators, shards_of, told_workers
 
 
 def generator(module: str, name: str) -> Any:
@@ -74,32 +73,6 @@ def test_a_data_set_that_was_told_the_number_of_workers(dataset: Any, names: lis
 def test_one_worker_more_or_less_is_no_hint() -> None:
     """Attributes of 0 and 1 are counts of all kinds of things."""
     assert told_workers(SimpleNamespace(worker_id=1, workers=0), 1) == []
-
-
-def test_batches_of_the_same_tensors_are_the_same_whatever_else_is_in_them() -> None:
-    assert same_batches([Tensor(1, 2), "a"], [Tensor(1, 2), "b"])
-    assert same_batches({"x": Tensor(1)}, {"x": Tensor(1)})
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ([Tensor(1, 2)], [Tensor(1, 3)]),
-        ([Tensor(1, 2)], [Tensor(1)]),
-        ([Tensor(1)], [Tensor(1), Tensor(1)]),
-        (["a"], ["a"]),
-        ([], []),
-    ],
-    ids=["values", "shapes", "numbers of tensors", "no tensor", "nothing"],
-)
-def test_batches_that_differ_or_tell_nothing_are_not(one: Any, other: Any) -> None:
-    assert not same_batches(one, other)
-
-
-def test_tensors_of_other_types_of_number_differ() -> None:
-    other = Tensor(1)
-    other.dtype = "int64"  # type: ignore[misc]
-    assert not same_batches([Tensor(1)], [other])
 
 
 def test_an_iterable_data_set_is_known_by_its_loaders_kind() -> None:

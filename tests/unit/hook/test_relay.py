@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipetune.hook.channel import ChannelClosedError
+from pipetune.hook.division import SAME_SAMPLES, Division
 from pipetune.hook.relay import LEAST_KEPT, Relay
 from pipetune.hook.source import Source
 from pipetune.measure.script.protocol import CLOSED
@@ -197,12 +198,9 @@ def test_candidates_may_alternate_and_no_sample_is_lost_or_comes_twice_in_an_epo
 def test_a_candidate_whose_worker_fails_is_a_failure_and_the_loop_goes_on() -> None:
     loop = broken(Loop(FakeChannel(measure(workers=3), measure("baseline"), measure(workers=2), END)), 3)
     loop.run()
-    assert loop.channel.of("failure") == [
-        {
-            "type": "failure", "phase": "timed", "error": "RuntimeError",
-            "message": "DataLoader worker (pid 7) is killed",
-        }
-    ]  # fmt: skip
+    (failure,) = loop.channel.of("failure")
+    assert (failure["phase"], failure["error"]) == ("timed", "RuntimeError")
+    assert failure["message"] == "DataLoader worker (pid 7) is killed"
     assert len(loop.channel.of("result")) == 2
     assert loop.statuses == [0]
     assert each_once_an_epoch(loop)
@@ -414,32 +412,44 @@ def test_a_follower_whose_worker_fails_says_so() -> None:
     assert loop.channel.kinds("failure", "stopped") == ["failure"]
 
 
-def iterable(*requests: dict[str, Any], workers: int = 0) -> Loop:
-    loop = Loop(FakeChannel(*requests), Endless(4000), workers=workers)
-    loop.source.loader.collate_fn = lambda items: [tensor_of(items)]
-    return loop
+class FakeDivision(Division):
+    """Finds the fault from a number of batches on, where there are so many workers."""
+
+    def __init__(self, several: int = 2, after: int = 0) -> None:
+        super().__init__(None, None)
+        self.several, self.after = several, after
+        self.begun = self.asked = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+        self.asked = 0
+
+    def find_fault(self, iterator: Any, *, own: bool = False) -> str | None:
+        self.asked += 1
+        return SAME_SAMPLES if len(iterator._workers) >= self.several and self.asked > self.after else None
 
 
-def tensor_of(items: list[int]) -> Any:
-    from tests.unit.hook.fake_tensor import Tensor
+def iterable(*requests: dict[str, Any], workers: int = 0, after: int = 0) -> Loop:
+    division: Any = FakeDivision(after=after)
+    return Loop(FakeChannel(*requests), Endless(4000), workers=workers, division=division)
 
-    return Tensor(*items)
 
-
-def test_workers_that_all_yield_the_same_samples_are_refused() -> None:
-    loop = iterable(measure(workers=2), measure(workers=1), END)
+@pytest.mark.parametrize("after", [0, 3], ids=["at once", "when the measurement is nearly over"])
+def test_workers_that_yield_the_same_samples_are_refused_whenever_that_is_known(after: int) -> None:
+    loop = iterable(measure(workers=2), measure(workers=1), END, after=after)
     loop.run()
     (failure,) = loop.channel.of("failure")
-    assert failure["error"] == "ValueError"
-    assert "get_worker_info" in failure["message"]
-    assert len(loop.channel.of("result")) == 1  # a single worker yields each once
+    assert (failure["error"], failure["message"]) == ("RepeatedSamplesError", SAME_SAMPLES)
+    (result,) = loop.channel.of("result")  # a single worker yields each once
+    assert result["repeats"] is False
     assert loop.statuses == [0]
 
 
-def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is() -> None:
-    loop = iterable(measure("baseline"), measure(workers=1), measure("baseline"), END, workers=2)
+def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is_and_that_is_told() -> None:
+    deeper = measure(workers=2, prefetch_factor=4)
+    loop = iterable(measure("baseline"), measure(workers=1), measure("baseline"), deeper, END, workers=2)
     loop.run()
-    assert len(loop.channel.of("result")) == 3
+    assert [result["repeats"] for result in loop.channel.of("result")] == [True, False, True, True]
     assert loop.statuses == [0]
 
 

@@ -177,3 +177,30 @@ def test_descendants_are_found_at_any_depth(listed: bool, monkeypatch: pytest.Mo
         process.wait()
         process.stdout.close()
     assert descendants(process.pid) == []
+
+
+#: Makes semaphores as workers that are spawned have them, and a file as torch's in shared memory; then ends, or stays.
+SEMAPHORES = """
+import multiprocessing, os, sys, time
+locks = [multiprocessing.get_context("spawn").Lock() for _ in range(3)]
+open(f"/dev/shm/torch_{os.getpid()}_1_0", "w").close()
+names = [f"/dev/shm/sem.{lock._semlock.name[1:]}" for lock in locks] + [f"/dev/shm/torch_{os.getpid()}_1_0"]
+assert all(map(os.path.exists, names))
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(" ".join(names))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+os.fork()
+time.sleep(1000)
+"""
+
+
+def test_nothing_of_what_was_ended_stays_in_shared_memory(start: Start, tmp_path: Path) -> None:
+    told = tmp_path / "names"
+    process = start(*PYTHON, SEMAPHORES, str(told))
+    wait_until(told.exists)
+    names = [Path(name) for name in told.read_text().split()]
+    assert len(names) == 4
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(30)
+    assert [name for name in names if name.exists()] == []

@@ -142,6 +142,16 @@ def test_of_a_data_set_that_was_told_the_number_of_workers_no_other_is_tried() -
     assert len(prepare_script(CHOSEN, loader(4)).space.workers) > 1
 
 
+@pytest.mark.parametrize(("own", "tried"), [(0, (0, 1)), (1, (0, 1)), (2, (2,))])
+def test_of_a_data_set_that_does_not_divide_itself_no_number_is_tried_that_repeats_samples(
+    own: int, tried: tuple[int, ...]
+) -> None:
+    prepared = prepare_script(replace(CHOSEN, workers=(0, 1, 2, 4)), loader(own, undivided=True))
+    assert prepared.space.workers == tried
+    (note,) = (note for note in prepared.notes if "get_worker_info" in note)
+    assert ("each sample 2 times" in note) is (own == 2)
+
+
 def test_where_the_script_has_several_of_them_already_more_are() -> None:
     prepared = prepare_script(CHOSEN, loader(3, own_generators=("rng",)))
     assert max(prepared.space.workers) > 3

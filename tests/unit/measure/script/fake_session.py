@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from pipetune.measure.script.session import Peer, ScriptSession
@@ -42,6 +43,8 @@ class FakeSession:
         self.process_ended, self.closed, self.began_s = False, 0, 0.0
         self.sent: list[tuple[Any, str, dict[str, Any]]] = []
         self.last_lines = ""
+        self.unguarded, self.loaderless, self.told_failure = False, None, False
+        self.log = Path("run/script.log")
         for name, value in attributes.items():
             setattr(self, name, value)
 
@@ -76,7 +79,7 @@ class FakeSession:
     def send(self, peer: Peer, kind: str, **fields: Any) -> None:
         self.sent.append((peer, kind, fields))
 
-    def tail(self) -> str:
+    def tail(self, size: int = 4096) -> str:
         return self.last_lines
 
     def close(self) -> None:

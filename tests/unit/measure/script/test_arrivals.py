@@ -7,8 +7,7 @@ import pytest
 from pipetune.measure.conditions import Live
 from pipetune.measure.recording import Recording
 from pipetune.measure.script import arrivals as module
-from pipetune.measure.script.arrivals import Arrivals, ended
-from pipetune.measure.script.protocol import CLOSED
+from pipetune.measure.script.arrivals import Arrivals
 from tests.unit.measure.script.fake_session import FakeSession, as_session
 
 
@@ -125,31 +124,3 @@ def test_a_failure_of_any_rank_ends_it(rank: int) -> None:
     assert failure is not None
     assert (failure.kind, failure.phase, failure.message) == ("error", "timed", "RuntimeError: killed")
     assert failure.stderr_tail == "Traceback"
-
-
-@pytest.mark.parametrize(
-    ("attributes", "expected"),
-    [
-        ({"lost": 1}, "rank 1 of the script has ended, or closed pipetune's connection"),
-        ({"lost": 0, "process_ended": True, "exit_code": CLOSED}, "rank 0 of the script has closed pipetune's"),
-        ({"lost": 0, "process_ended": True, "exit_code": 3}, "the script ended with exit code 3"),
-        ({"process_ended": True, "exit_code": CLOSED}, "the script ended with exit code 74"),
-    ],
-)
-def test_a_rank_that_closes_the_connection_is_named(attributes: dict[str, Any], expected: str) -> None:
-    failure = ended(as_session(FakeSession(**attributes)), "timed")
-    assert failure.kind == "crashed"
-    assert expected in failure.message
-
-
-@pytest.mark.parametrize(
-    ("attributes", "kind"),
-    [
-        ({"exit_code": 0}, "script_ended"), ({"exit_code": None}, "script_ended"), ({"exit_code": 3}, "crashed"),
-        ({"exit_code": -9}, "crashed"), ({"exit_code": 0, "checkpoint": "last.pth"}, "checkpoint"),
-    ],
-)  # fmt: skip
-def test_how_the_script_ended_is_what_became_of_the_candidate(attributes: dict[str, Any], kind: str) -> None:
-    failure = ended(as_session(FakeSession(last_lines="last words", **attributes)), "timed")
-    assert (failure.kind, failure.phase) == (kind, "timed")
-    assert kind == "checkpoint" or failure.stderr_tail == "last words"

@@ -71,6 +71,37 @@ def test_a_python_that_is_too_old_is_refused_with_its_version() -> None:
     assert error.hint
 
 
+@pytest.mark.parametrize(
+    ("known", "made", "expected"),
+    [
+        (
+            {"function": "get_batch", "file": "/job/train.py", "line": 116, "loop": "/job/train.py:300"},
+            [],
+            "the script trains without a DataLoader; its batches come from get_batch at /job/train.py:116",
+        ),
+        (
+            {"function": None, "file": None, "line": None, "loop": "/job/train.py:300"},
+            ["a.py:3 (D)"],
+            "the script trains without a DataLoader (it made a.py:3 (D)); the loop that steps its optimizer is at "
+            "/job/train.py:300",
+        ),
+        ({}, [], "the script trains without a DataLoader; where its batches come from was not seen"),
+    ],
+)
+def test_a_training_without_a_loader_is_told_at_once_with_the_place_of_its_batches(
+    known: dict[str, Any], made: list[str], expected: str
+) -> None:
+    error = refused(came_to(FakeSession(loaderless={"steps": 64, **known}, loaders_made=made), "torch"), setup_s=1e6)
+    assert error.message == expected
+    assert "pipetune watch" in (error.hint or "")
+
+
+def test_one_rank_that_trains_on_a_loader_comes_first() -> None:
+    session = FakeSession(loaderless={"steps": 64})
+    session.add()
+    assert wait(session)[0].ranks == 1
+
+
 def test_pipetune_that_is_to_stop_stops() -> None:
     assert "stopped" in refused(FakeSession("stopped")).message
 
@@ -80,12 +111,29 @@ def test_a_command_that_could_not_be_started_says_why() -> None:
     assert error.message == "cannot start 'x': No such file or directory"
 
 
-@pytest.mark.parametrize(("code", "expected"), [(3, "exit code 3"), (-11, "signal 11")])
+@pytest.mark.parametrize(("code", "expected"), [(3, "exit code 3"), (-11, "SIGSEGV")])
 def test_a_script_that_fails_in_its_set_up_is_told_with_its_last_line(code: int, expected: str) -> None:
     error = refused(FakeSession("ended", exit_code=code, last_lines="Traceback\nValueError: no data"))
     assert expected in error.message
     assert error.message.endswith("ValueError: no data")
     assert "Traceback" not in error.message
+    assert "run/script.log" in (error.hint or "")
+
+
+def test_a_script_that_raises_in_its_set_up_is_told_with_its_exception_and_no_more() -> None:
+    output = 'Traceback (most recent call last):\n  File "/job/train.py", line 7, in f\nOSError: Too many open files\n'
+    error = refused(came_to(FakeSession("ended", exit_code=1, last_lines=output), "torch"))
+    assert error.message == (
+        "the script ended with exit code 1 before it trained: OSError: Too many open files (/job/train.py:7)"
+    )
+    assert error.hint is not None
+    assert "ulimit -n" in error.hint
+
+
+def test_a_script_without_a_guard_is_told_so_before_it_trains() -> None:
+    output = "RuntimeError:\n  current process has finished its bootstrapping phase.\nRuntimeError: DataLoader worker"
+    error = refused(FakeSession("ended", exit_code=1, last_lines=output))
+    assert "no if __name__ == " in error.message
 
 
 def test_a_checkpoint_that_comes_first_is_told() -> None:
