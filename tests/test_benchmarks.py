@@ -279,7 +279,8 @@ def ends_soon(pid: int) -> bool:
 def test_choose() -> None:
     assert runner.choose(None) == (list(BENCHMARKS), "")
     chosen, problem = runner.choose(["startup", "robustness/"])
-    assert ([benchmark.name for benchmark in chosen], problem) == (["startup", "fuzz", "writes", "leaks", "resume"], "")
+    names = ["startup", "formats", "fuzz", "writes", "leaks", "resume"]
+    assert ([benchmark.name for benchmark in chosen], problem) == (names, "")
     assert [benchmark.name for benchmark in runner.choose(["loaders"])[0]] == ["loaders"]
     assert runner.choose(["startip"]) == ([], "no benchmark or folder 'startip'; did you mean startup?")
 

@@ -35,15 +35,19 @@ class Case:
     ranks: int = 1
     refused: str | None = None
     """A part of what a sweep says of a script that it cannot tune; ``None``: it can."""
+    images: int | None = None
+    """Images of an epoch; ``None``: all."""
 
     def command(
-        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None
-    ) -> list[str]:
+        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None, *,
+        kept: bool = False,
+    ) -> list[str]:  # fmt: skip
         """The command that trains.
 
         Args:
             data: folder of images; of a script that reads shards they lie beside it.
             workers: other ones; ``None``: its own.
+            kept: they live on from epoch to epoch.
         """
         launch = [sys.executable]
         if self.ranks > 1:
@@ -51,15 +55,19 @@ class Case:
         source = ["--data", str(data)]
         if self.file == "classic.py":
             source = [str(data), "--setup-s", str(self.setup_s)]
+        elif self.file == "steady.py":
+            source = [str(data), *([] if self.images is None else ["--images", str(self.images)])]
         elif self.file == "shards.py":
             source = ["--shards", str(data.parent / "shards" / "*.tar")]
         return [
             *launch, str(SCRIPTS / self.file), *source, "--workers", str(self.workers if workers is None else workers),
             "--epochs", str(epochs), "--step-ms", str(STEP_MS), *([] if seen is None else ["--seen", str(seen)]),
+            *(["--keep-workers"] if kept else []),
         ]  # fmt: skip
 
 
 CASES = (
+    Case("short epochs with new workers", "steady.py", 1, images=160),
     Case("classic", "classic.py", 1),
     Case("classic, set-up of 20 s", "classic.py", 1, setup_s=20.0),
     Case("prefetcher", "prefetcher.py", 1),
@@ -103,6 +111,8 @@ ENDINGS = (
     Ending("a batch taken aside in each epoch", "by_length.py", ("--batches", "19", "--look")),
     Ending("two batches in all", "by_length.py", ("--batches", "2", "--epochs", "1"), says="ended after 2 batches"),
     Ending("two ranks on two cores", "by_length.py", ("--batches", "40", "--workers", "0"), ranks=2),
+    Ending("a script that suffices", "by_length.py",
+           ("--batches", "200", "--workers", "2", "--sample-ms", "2", "--step-ms", "120"), suffices=True),
     Ending("a step of three seconds", "by_length.py",
            ("--batches", "30", "--workers", "2", "--sample-ms", "100", "--step-ms", "3000"), suffices=True),
     Ending("settings shared by a dictionary", "by_length.py", ("--batches", "40", "--shared")),

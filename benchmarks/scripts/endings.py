@@ -59,6 +59,8 @@ def sweep_ending(case: Ending, place: Path) -> Ended:
         result = json.loads((out / "result.json").read_text())
         ended.setup_s = result["script"]["setup_s"]
         ended.recommended = (result["recommended"] or {}).get("key", "nothing")
+        if case.suffices and ended.recommended != result["baseline"]["key"]:
+            ended.wrong.append("it suffices, and another setting was recommended")
         failed = [row["failure"]["message"] for row in result["outcomes"] if "failure" in row]
         ended.wrong += [f"a candidate failed: {message}" for message in failed]
     limit_s = longest_s(case, ended.setup_s)

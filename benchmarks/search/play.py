@@ -312,7 +312,8 @@ def _search(world: World, goal: Goal) -> tuple[Candidate, bool]:
 
 def choice_of(world: World, outcomes: list[Outcome]) -> tuple[Candidate, bool]:
     """What pipetune would recommend from these outcomes."""
-    choice = search.choose(outcomes, GOAL, world.space)
-    if choice is None or choice.outcome.measurement is None:
+    recommendation = search.recommend(outcomes, GOAL, world.space)
+    outcome = None if recommendation is None else recommendation.choice.outcome
+    if outcome is None or outcome.measurement is None:
         return search.baseline(world.space), False
-    return choice.outcome.candidate, search.meets(choice.outcome.measurement, GOAL)
+    return outcome.candidate, search.meets(outcome.measurement, GOAL)

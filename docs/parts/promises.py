@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from docs.parts import comparisons, pack_statements, statements
+from benchmarks.catalogue import BENCHMARKS
+from docs.parts import comparisons, pack_statements, robustness_statements, statements
 from docs.parts.markdown import code, folded, table
 from docs.parts.results import Missing, Stored, stored
 
@@ -31,8 +32,7 @@ class Promise:
     @property
     def script(self) -> Path:
         """The program that measures it, below ``benchmarks/``."""
-        (path,) = (_ROOT / "benchmarks").glob(f"*/{self.benchmark}.py")
-        return path.relative_to(_ROOT / "benchmarks")
+        return next(Path(one.path) for one in BENCHMARKS if one.name == self.benchmark)
 
     def statement(self) -> str:
         """What the stored result says; of a shortened run, that it was one."""
@@ -83,6 +83,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="A search that is killed and resumed, or disturbed, recommends the same or says that it is uncertain",
             benchmark="search_stability", measured=statements.search_stability,
         ),
+        Promise(
+            text="A change of settings is recommended only where it gains or saves, and a clear gain is recommended",
+            benchmark="edits", measured=statements.edits,
+        ),
     ),
     "loaders": (
         Promise(
@@ -106,6 +110,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         Promise(
             text="Tuning an unmodified training script gains what it states, and changes nothing else",
             benchmark="own_script", measured=statements.own_script,
+        ),
+        Promise(
+            text="No edit is recommended for a script in which nothing helps, or in which edits harm",
+            benchmark="no_gain", measured=statements.no_gain,
         ),
     ),
     "scaling": (
@@ -185,15 +193,23 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "robustness": (
         Promise(
             text="Candidates that are ended by force leave no process, memory, file or descriptor behind",
-            benchmark="leaks", measured=statements.leaks, readme=True,
+            benchmark="leaks", measured=robustness_statements.leaks, readme=True,
         ),
         Promise(
             text="A sweep that is killed at random moments and resumed ends like one that was left alone",
-            benchmark="resume", measured=statements.resume, readme=True,
+            benchmark="resume", measured=robustness_statements.resume, readme=True,
+        ),
+        Promise(
+            text="After a sweep of a script no byte of an earlier file differs, and each new or changed file is named",
+            benchmark="writes", measured=robustness_statements.writes,
         ),
         Promise(
             text="No damaged JPEG makes jpeg-roi's C code touch memory that is not its own, leak, overflow or hang",
-            benchmark="fuzz", measured=statements.fuzz,
+            benchmark="fuzz", measured=robustness_statements.fuzz,
+        ),
+        Promise(
+            text="Every shard has its own library's counts and labels, or one line says why not",
+            benchmark="formats", measured=robustness_statements.formats,
         ),
     ),
 }  # fmt: skip

@@ -64,6 +64,8 @@ def shrunken(image: ImageFile, edge: int) -> tuple[int, int, bytes | None]:
     """
     from PIL import Image
 
+    from pipetune.datasets.pillow_rgb import to_eight_bits
+
     if min(image.width, image.height) <= edge:
         return image.width * image.height, image.size_bytes, None
     try:
@@ -71,7 +73,8 @@ def shrunken(image: ImageFile, edge: int) -> tuple[int, int, bytes | None]:
             file.seek(image.start)
             opened = Image.open(io.BytesIO(file.read(image.size_bytes)))
         colour_profile = opened.info.get("icc_profile")
-        kept = opened if opened.mode in ("L", "RGB") else opened.convert("RGB")
+        grey = to_eight_bits(opened)
+        kept = grey if grey.mode in ("L", "RGB") else grey.convert("RGB")
         factor = edge / min(opened.size)
         small = kept.resize(
             (max(1, round(opened.width * factor)), max(1, round(opened.height * factor))), Image.Resampling.LANCZOS,

@@ -22,6 +22,8 @@ from pipetune.registry import DALI, DEVICE, THREADS, TORCH, USER, Backend, find_
 LOADER = "loader"
 #: The setting that says where images are augmented.
 TRANSFORMS_ON = "transforms_on"
+#: The setting by which a script's workers live on from epoch to epoch.
+KEEP_WORKERS = "keep_workers"
 #: Value of ``decoder``: Pillow-SIMD in place of Pillow, which takes a process of its own.
 SIMD = "simd"
 
@@ -146,6 +148,9 @@ SETTINGS: dict[str, Setting] = {
                 "random (RandomResizedCrop); or Pillow-SIMD in place of Pillow",
                 loaders=(USER,), words=lambda value: "Pillow-SIMD" if value == SIMD else "only crops decoded",
                 of_script=True),
+        Setting(name=KEEP_WORKERS, values=(False, True),
+                about="of a script: workers that live from epoch to epoch as it says, or with persistent_workers=True",
+                loaders=(USER,), needs_workers=True, words=lambda _: "workers kept", of_script=True),
     )
 }  # fmt: skip
 

@@ -51,6 +51,9 @@ class Space:
     """Each measurement that decides is dear: the best candidate is compared with the untuned one only."""
     alternates: bool = False
     """Before that, candidates can take turns in one training that runs, which is cheap."""
+    restart_remedies: ChosenValues = ()
+    """Settings that matter where workers start anew with each epoch, the script's own value first. Only the script as
+    it is and the best candidate are tried with them (:mod:`pipetune.search.restarts`)."""
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.candidates.fit`)."""
 
@@ -61,6 +64,8 @@ class Space:
             for name, values in self.settings
         )
         object.__setattr__(self, "settings", settings)
+        remedies = tuple((name, tuple(values)) for name, values in self.restart_remedies)
+        object.__setattr__(self, "restart_remedies", remedies)
 
     def candidate(self, backend: str, workers: int, prefetch: int, **chosen: Any) -> Candidate:
         """The candidate at one point; without workers there is nothing to prefetch.
@@ -124,8 +129,9 @@ class Space:
         return tuple(_members(self))
 
     def has(self, candidate: Candidate) -> bool:
-        """Whether the candidate is one of the grid."""
-        return candidate in _members(self)
+        """Whether the candidate is one of the grid, or one of them with a remedy for restarts."""
+        plain = {name: values[0] for name, values in self.restart_remedies if getattr(candidate, name) in values}
+        return (replace(candidate, **plain) if plain else candidate) in _members(self)
 
 
 #: Spaces whose grid is kept: the search asks for the same one many times between two measurements.

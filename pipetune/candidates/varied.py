@@ -20,6 +20,7 @@ from pipetune.registry import (
     OWN,
     SCRIPT,
     USER,
+    Backend,
     find_backend,
     installed_version,
     is_exact,
@@ -196,13 +197,20 @@ def backends(
         return chosen, (*without_device, *inexact)
     usable = {name: backend for name, backend in BACKENDS.items() if on_gpu or without_cuda(backend) is None}
     present = tuple(name for name, backend in usable.items() if installed_version(backend))
-    notes = tuple(
-        f"backend {name} {why_missing(backend)} and left out: {backend.install}"
-        for name, backend in usable.items()
-        if name not in present
-    )
     chosen, inexact = _exact_ones(present, exact)
-    return chosen, (*notes, *inexact)
+    return chosen, (
+        *_note_missing({name: backend for name, backend in usable.items() if name not in present}),
+        *inexact,
+    )
+
+
+def _note_missing(missing: Mapping[str, Backend]) -> tuple[str, ...]:
+    """One line on the backends that are left out because they are not there; empty: none is."""
+    if len(missing) == 1:
+        ((name, backend),) = missing.items()
+        return (f"backend {name} {why_missing(backend)} and left out: {backend.install}",)
+    parts = [f"{name} {why_missing(backend)} ({backend.install})" for name, backend in missing.items()]
+    return (f"backends left out: {'; '.join(parts)}",) if parts else ()
 
 
 def _usable_ones(names: tuple[str, ...], on_gpu: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -65,7 +65,10 @@ def pack_command(
     plan: Annotated[bool, typer.Option("--plan", help="Say what the pack will be, and write nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a pack that was begun.")] = False,
     verify: Annotated[str, typer.Option(help="Read again and compare: sample (200 images), all or none.")] = "sample",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if an image cannot be packed.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 1 if an image, a label, or another member of a shard is not packed."),
+    ] = False,
     crop: Annotated[int, typer.Option(metavar="N", help="Edge of the training crops that the plan speaks of.")] = 224,
     model: Annotated[
         str | None,
@@ -94,7 +97,7 @@ def pack_command(
     from pipetune.packing.formats.table import format_of
     from pipetune.packing.gain import gain_options
     from pipetune.packing.options import PackOptions, part_of, seed_of, what_is_done
-    from pipetune.packing.run import pack
+    from pipetune.packing.run import is_complete_pack, pack
     from pipetune.units import parse_bytes
 
     stop_on_sigterm()
@@ -123,8 +126,7 @@ def pack_command(
         raise typer.Exit(exit_code_of(stop)) from None
     if json_file is not None:
         write_json(json_file, {"packs": [asdict(run) for run in runs]})
-    rejected = sum(run.result.rejected + run.result.unusable for run in runs if run.result is not None)
-    raise typer.Exit(1 if strict and rejected else 0)
+    raise typer.Exit(1 if strict and not all(is_complete_pack(run) for run in runs) else 0)
 
 
 def _display(result: Console, crop: int) -> Display:

@@ -209,6 +209,10 @@ def sweep_command(
             "json: an object per line, for programs; none.",
         ),
     ] = "auto",
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Also print each warning, and why decoders were left out that gain nothing."),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the order of the candidates, the shuffling and the crops.")] = 0,
 ) -> None:
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
@@ -285,7 +289,7 @@ def sweep_command(
                     )
                 ended = start_any(SweepOptions(**options), out, observer, loader, machines.measure)  # type: ignore[arg-type]
             machines.stopped(ended.message if ended.stopped else None)
-        code = show(ended, console, json_file)
+        code = show(ended, console, json_file, verbose=verbose)
     except KeyboardInterrupt as stop:  # before anything was measured
         code = tell_interruption(stop)
     raise typer.Exit(code)

@@ -13,10 +13,13 @@ from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.run import SweepRun
 
 
-def show(ended: SweepRun, console: Console, json_file: str | None) -> int:
+def show(ended: SweepRun, console: Console, json_file: str | None, *, verbose: bool = False) -> int:
     """Write the JSON, print the result, and return the exit code.
 
     The screen comes last, and a disk that refuses does not keep it from coming.
+
+    Args:
+        verbose: also print each warning, and why decoders were left out that would gain nothing.
 
     Raises:
         PipetuneError: the result could not be written to where it was asked for.
@@ -28,7 +31,8 @@ def show(ended: SweepRun, console: Console, json_file: str | None) -> int:
             write_json(json_file, to_json(ended.result))
         except (PipetuneError, OSError) as error:
             refused = error
-    print_result(console, ended.result, ended.prepared.all_notes, ended.prepared.images, ended.path)
+    notes = ended.prepared.all_notes if verbose else ended.prepared.short_notes
+    print_result(console, ended.result, notes, ended.prepared.images, ended.path, verbose=verbose)
     say(console, f"run folder: {ended.path}")
     measured = ended.result.ceiling is not None or ended.result.outcomes
     if ended.stopped == "interrupted" or (ended.stopped is not None and ended.resumable and measured):

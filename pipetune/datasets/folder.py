@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import ImageFile, ImageSet
-from pipetune.datasets.usable_image import read_usable
+from pipetune.datasets.other_kinds import describe_file, find_other_kind
+from pipetune.datasets.shard_hints import find_shard_hint
+from pipetune.datasets.usable_image import MAX_FILE_BYTES, read_usable
 from pipetune.errors import UsageError
+from pipetune.records.audit import FILES, FOLDER_NAMES, NO_LABELS, Audit
 
 DEFAULT_LIMIT_IMAGES = 50_000
-#: A larger file is not read: no photograph is, and each worker would hold it in memory. jpeg-roi has the same limit.
-MAX_FILE_BYTES = 64 << 20
 _MIN_PROGRESS_S = 0.1
 
 
@@ -33,6 +34,7 @@ def scan_folder(
     seed: int,
     progress: Progress | None = None,
     strict: bool = False,
+    skip_empty_classes: bool = False,
 ) -> ImageSet:
     """Find the images below ``root``; where they are more than a limit, a random subset spread over the classes.
 
@@ -49,6 +51,7 @@ def scan_folder(
         seed: of the subset; the same folder, limits and seed give the same images.
         progress: called at most 10 times a second.
         strict: refuse what would give classes other numbers than ``ImageFolder`` does.
+        skip_empty_classes: accept class folders without images also then; they are no classes.
 
     Raises:
         UsageError: ``root`` does not exist, is not a directory, cannot be listed, or has no usable image; or a limit is
@@ -59,7 +62,7 @@ def scan_folder(
     root = os.path.abspath(root)
     _check_root(root)
     report = throttle(progress)
-    found = find_images(root, report, strict=strict)
+    found = find_images(root, report, strict=strict, skip_empty_classes=skip_empty_classes)
     count = sum(map(len, found.paths))
     if count == 0:
         raise _no_images(root, found)
@@ -78,7 +81,35 @@ def scan_folder(
         found_images=count,
         skipped=tuple(found.skipped),
         skipped_count=found.skipped_count,
+        plain=_is_plain(found),
+        empty_classes=tuple(found.empty_classes) if found.has_class_folders else (),
+        audit=audit_folder(found),
     )
+
+
+def _is_plain(found: Found) -> bool:
+    """See :attr:`ImageSet.plain`."""
+    paths = (path for paths in found.paths for path in paths)
+    empty_folders = found.hidden_folders + len(found.empty_classes) if found.has_class_folders else 0
+    is_listed_alike = not (found.skipped_count or empty_folders)
+    return is_listed_alike and not found.odd_images and all(path.isascii() or _is_utf8(path) for path in paths)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def audit_folder(found: Found) -> Audit:
+    """The account of a folder, once its images are known to be usable."""
+    return Audit(
+        unit=FILES, members=found.files, used=found.files - found.rejected - found.other.total(),
+        rejected=found.rejected, other=dict(found.other),
+        label_source=FOLDER_NAMES if found.has_class_folders else NO_LABELS,
+    )  # fmt: skip
 
 
 def throttle(progress: Progress | None, min_interval_s: float = _MIN_PROGRESS_S) -> Progress:
@@ -107,7 +138,8 @@ def _check_root(root: str) -> None:
     except OSError as error:
         raise UsageError(f"cannot read {shown(root)}: {error.strerror}", hint="check its permissions") from error
     if not is_directory:
-        raise UsageError(f"{shown(root)} is a file, not a directory", hint="name the folder that holds the images")
+        what, hint = describe_file(root)
+        raise UsageError(f"{shown(root)} {what}", hint=hint)
 
 
 def _nearest_hint(path: str) -> str:
@@ -122,9 +154,12 @@ def _no_images(root: str, found: Found) -> UsageError:
     if found.skipped:
         path, reason = found.skipped[0]
         skipped += f" (the first: {shown(path)}: {reason})"
+    files = "1 other file" if found.other_files == 1 else f"{found.other_files:,} other files"
     return UsageError(
-        f"no images in {shown(root)}: {found.other_files} other files{skipped}",
-        hint=f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
+        f"no images in {shown(root)}: {files}{skipped}",
+        hint=find_shard_hint(root)
+        or find_other_kind(root)
+        or f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
     )
 
 
@@ -181,12 +216,13 @@ def _take_images(
             # A training has the whole data set, which nobody wants to read before it begins.
             header = read_usable(path, size, count_scans=not found.strict)
         except NotAnImage as error:
-            found.skip(path, error.reason)
+            found.reject(path, error.reason)
             continue
         except OSError as error:
-            found.skip(path, error.strerror or type(error).__name__)
+            found.reject(path, error.strerror or type(error).__name__)
             continue
         used_bytes += size
+        found.odd_images += header.is_odd
         images.append(
             ImageFile(
                 path=path,
@@ -195,6 +231,7 @@ def _take_images(
                 width=header.width,
                 height=header.height,
                 orientation=header.orientation,
+                exif_disputed=header.exif_disputed,
                 format=header.format,
                 progressive=header.progressive,
             )

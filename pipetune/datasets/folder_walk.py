@@ -7,6 +7,7 @@ folder in which nothing but other files is found is given up at some number of t
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,12 @@ OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif
 MAX_WITHOUT_IMAGE = 1_000_000
 #: From so many in succession on, the number of them is reported.
 _REPORTED_FROM = 2048
+#: What macOS adds to a folder on other file systems, and to ZIP files: metadata of each file, under a name like it.
+_MACOS_PREFIX, _MACOS_FOLDER = "._", "__MACOSX"
+#: Empty class folders that are named.
+_MAX_NAMED = 3
+#: Endings of other files that are counted apart.
+_MAX_OTHER_KINDS = 32
 
 
 #: Takes the name of a stage, the amount done, and the total or ``None``.
@@ -41,12 +48,30 @@ class Found:
     skipped_count: int = 0
     strict: bool = False
     """A directory that cannot be listed, or a class folder without images, is an error."""
+    files: int = 0
+    """Files, those of all kinds."""
+    rejected: int = 0
+    """Files that are images and are not used; directories are skipped, too."""
+    other: Counter[str] = field(default_factory=Counter)
+    """Files that are no images: ending -> how many."""
+    has_class_folders: bool = False
+    empty_classes: list[str] = field(default_factory=list)
+    """Names of folders beside the classes that hold no image."""
+    odd_images: int = 0
+    """Images that a library's usual call decodes otherwise (see :attr:`.image_header.Header.is_odd`)."""
+    hidden_folders: int = 0
+    """Hidden folders beside the classes that hold no image; ``ImageFolder`` takes them for classes."""
 
     def skip(self, path: str, reason: str) -> None:
         """Count what is not used, and keep the first of them."""
         self.skipped_count += 1
         if len(self.skipped) < MAX_SKIPPED_KEPT:
             self.skipped.append((path, reason))
+
+    def reject(self, path: str, reason: str) -> None:
+        """Skip an image."""
+        self.rejected += 1
+        self.skip(path, reason)
 
 
 def shown(path: str) -> str:
@@ -83,14 +108,16 @@ class _Walk:
 
 
 def find_images(
-    root: str, report: Progress, *, strict: bool, keep: Callable[[Iterator[str]], Sequence[str]] = list
-) -> Found:
+    root: str, report: Progress, *, strict: bool, skip_empty_classes: bool = False,
+    keep: Callable[[Iterator[str]], Sequence[str]] = list,
+) -> Found:  # fmt: skip
     """Walk through the folder.
 
     Args:
         root: can be listed.
         report: called for every 256 images and, where none is found for long, for every directory.
         strict: refuse what would give classes other numbers than ``ImageFolder`` does.
+        skip_empty_classes: accept class folders without images also then; they are no classes.
         keep: makes what keeps the paths of a class.
 
     Raises:
@@ -109,27 +136,39 @@ def find_images(
     # Who names such a folder gets it.
     foreign = kernel_devices() - {identity[0]} if identity else kernel_devices()
     walk = _Walk(found=found, report=report, root=identity, foreign=foreign)
-    empty: list[str] = []
     for entry in directories:
+        if entry.name == _MACOS_FOLDER:
+            found.skip(entry.path, "macOS metadata, no class")
+            continue
         paths = keep(_class_folder(entry.path, walk))
         if len(paths):
             found.classes.append(entry.name)
             found.paths.append(paths)
+        elif entry.name.startswith("."):
+            found.hidden_folders += 1
         else:
-            empty.append(entry.path)
-    if strict and found.classes and empty:
-        names = ", ".join(shown(path) for path in empty[:3])
+            found.empty_classes.append(entry.name)
+    if strict and found.classes and found.empty_classes and not skip_empty_classes:
         raise UsageError(
-            f"{len(empty)} class folders have no images: {names}{', …' if len(empty) > 3 else ''}",
-            hint="put images into them, or move them elsewhere: they count among the classes of ImageFolder",
+            describe_empty_classes(root, found.empty_classes),
+            hint="put images into them, or move them elsewhere, because ImageFolder counts them as classes; "
+            "open_loader(…, skip_empty_classes=True) leaves them out",
         )
+    found.has_class_folders = bool(found.classes)
     if found.classes:
         for path in beside:
-            found.skip(path, "is not in a class folder, so it has no class")
+            found.reject(path, "is not in a class folder, so it has no class")
     elif beside:
         found.classes.append(os.path.basename(root) or root)
         found.paths.append(keep(iter(beside)))
     return found
+
+
+def describe_empty_classes(root: str, names: Sequence[str]) -> str:
+    """``1 class folder has no images: '/data/cats'``."""
+    have = "class folder has" if len(names) == 1 else "class folders have"
+    paths = ", ".join(shown(os.path.join(root, name)) for name in names[:_MAX_NAMED])
+    return f"{len(names):,} {have} no images: {paths}{', …' if len(names) > _MAX_NAMED else ''}"
 
 
 def _class_folder(directory: str, walk: _Walk) -> Iterator[str]:
@@ -218,10 +257,20 @@ def _is_directory(entry: os.DirEntry[str], found: Found) -> bool | None:
 def _is_image(entry: os.DirEntry[str], found: Found) -> bool:
     """Whether its name ends as an image's does; an unusable one is skipped with the reason."""
     name = entry.name.lower()
+    found.files += 1
+    if name.startswith(_MACOS_PREFIX) and name.endswith((*ENDINGS, *OTHER_IMAGE_ENDINGS)):
+        found.other["macOS metadata"] += 1
+        found.other_files += 1
+        found.skip(entry.path, "macOS metadata, no image")
+        return False
     if not name.endswith(ENDINGS):
         found.other_files += 1
+        ending = os.path.splitext(name)[1]
         if name.endswith(OTHER_IMAGE_ENDINGS):
-            found.skip(entry.path, f"{os.path.splitext(name)[1]} images are not read")
+            found.reject(entry.path, f"{ending} images are not read")
+        else:
+            kind = ending.lstrip(".") or "no ending"
+            found.other[kind if kind in found.other or len(found.other) < _MAX_OTHER_KINDS else "others"] += 1
         return False
     try:
         usable = entry.is_file()
@@ -229,5 +278,5 @@ def _is_image(entry: os.DirEntry[str], found: Found) -> bool:
     except OSError as error:
         usable, reason = False, f"cannot be accessed: {error.strerror}"
     if not usable:
-        found.skip(entry.path, reason)
+        found.reject(entry.path, reason)
     return usable

@@ -51,6 +51,25 @@ def why_incomplete_bytes(data: bytes, image_format: str) -> str | None:
     return _why(lambda count, offset: data[offset : offset + count], image_format, len(data))
 
 
+def has_late_exif(path: str | bytes, size_bytes: int, *, start: int = 0) -> bool:
+    """Whether a PNG has an EXIF chunk behind its pixels, near its end.
+
+    Args:
+        path: a file whose header was readable.
+        size_bytes: size of the image.
+        start: offset of the image in the file (bytes).
+
+    Raises:
+        OSError: the file could not be opened or read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        tail = os.pread(fd, min(TAIL_BYTES, size_bytes), start + max(0, size_bytes - TAIL_BYTES))
+    finally:
+        os.close(fd)
+    return tail.rfind(b"eXIf") > tail.rfind(b"IDAT")
+
+
 def _why(read: Callable[[int, int], bytes], image_format: str, size_bytes: int) -> str | None:
     """The same, with ``read(count, offset)``."""
     if image_format == "webp":

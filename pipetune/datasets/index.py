@@ -20,6 +20,8 @@ from typing import Any
 
 from pipetune.datasets.image_header import MAX_PIXELS
 from pipetune.errors import PipetuneError
+from pipetune.records.audit import Audit
+from pipetune.records.convert import from_dict
 from pipetune.records.sweep import SCHEMA
 from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.regular import read_whole
@@ -56,6 +58,8 @@ class ImageFile:
     """The tar file that it lies in, absolute; ``path`` is a name then: the tar file's path and the member's."""
     start: int = 0
     """Where in the shard its bytes begin."""
+    exif_disputed: bool = False
+    """Libraries read different orientations in it, so a decoder has to be told :attr:`orientation`."""
 
     @property
     def file(self) -> str:
@@ -84,6 +88,26 @@ class ImageSet:
     """(path, reason) of the first files and directories that could not be used."""
     skipped_count: int = 0
     """All of them, also those whose names were not kept."""
+    plain: bool = False
+    """torchvision's ``ImageFolder`` (or a list of the files, without class folders) with each decoder's usual call
+    gives these images, labels and pixels: nothing was skipped, no class is empty, and no image is odd."""
+    empty_classes: tuple[str, ...] = ()
+    """Folders beside the classes that hold no image: ``ImageFolder`` refuses them, or counts them as classes."""
+    undecodable: tuple[str, ...] = ()
+    """Paths of images that were left out during a run, because a decoder could not decode them."""
+    audit: Audit | None = None
+    """The account of what was found; ``None``: an earlier version wrote the index, or the loader is the user's own."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Some images lie in folders below their class folder, where DALI's reader does not look."""
+        folders = {os.path.join(self.root, name) for name in self.classes} | {self.root}
+        return any(os.path.dirname(image.path) not in folders for image in self.images)
+
+    @property
+    def usable_count(self) -> int:
+        """Images that could be used, those outside of the subset included."""
+        return self.found_images - self.skipped_count if self.audit is None else self.audit.used
 
     @property
     def files(self) -> list[str]:
@@ -150,7 +174,8 @@ def replace_images(image_set: ImageSet, bad: Mapping[int, str]) -> ImageSet:
     replaced = tuple({image_set.images[position].path: reason for position, reason in sorted(bad.items())}.items())
     return dataclasses.replace(
         image_set, images=tuple(images), skipped=(*replaced, *image_set.skipped)[:MAX_SKIPPED_KEPT],
-        skipped_count=image_set.skipped_count + len(replaced),
+        skipped_count=image_set.skipped_count + len(replaced), plain=False,
+        undecodable=(*image_set.undecodable, *(path for path, _ in replaced)),
     )  # fmt: skip
 
 
@@ -183,13 +208,17 @@ def read_index(path: str) -> ImageSet:
 
 def pack_index(image_set: ImageSet) -> dict[str, Any]:
     """What :func:`write_index` writes, as JSON can hold it."""
-    columns = [name for name in _IMAGE_FIELDS if image_set.in_shards or name not in _SHARD_FIELDS]
+    absent = () if image_set.in_shards else _SHARD_FIELDS
+    if not any(image.exif_disputed for image in image_set.images):
+        absent = (*absent, "exif_disputed")
+    columns = [name for name in _IMAGE_FIELDS if name not in absent]
     rows = [[getattr(image, name) for name in columns] for image in image_set.images]
     paths = [columns.index(name) for name in _PATH_FIELDS if name in columns]
     for row in rows:
         for column in paths:
             row[column] = row[column] and _shorten(row[column], image_set.root)
-    rest = {name: getattr(image_set, name) for name in _SET_FIELDS if name != "images"}
+    rest = {name: getattr(image_set, name) for name in _SET_FIELDS if name not in ("images", "audit")}
+    rest["audit"] = None if image_set.audit is None else dataclasses.asdict(image_set.audit)
     return {"schema": SCHEMA, "columns": columns, **rest, "images": rows}
 
 
@@ -212,6 +241,10 @@ def unpack_index(data: Any) -> ImageSet:
         found_images=data["found_images"],
         skipped=tuple((path, reason) for path, reason in data["skipped"]),
         skipped_count=data["skipped_count"],
+        plain=data["plain"],
+        empty_classes=tuple(data["empty_classes"]),
+        undecodable=tuple(data["undecodable"]),
+        audit=None if data.get("audit") is None else from_dict(Audit, data["audit"]),
     )
     _check(found)
     return found
@@ -223,7 +256,13 @@ def _check(found: ImageSet) -> None:
     Raises:
         ValueError: a value is of another type, a number out of range, or some images are in shards and others are not.
     """
-    texts = (found.name, found.root, *found.classes, *(text for pair in found.skipped for text in pair))
+    lists = (found.classes, found.empty_classes, found.undecodable)
+    texts = (
+        found.name,
+        found.root,
+        *(text for texts in lists for text in texts),
+        *(text for pair in found.skipped for text in pair),
+    )
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a name is no text")
     if not all(type(count) is int and 0 <= count < _MOST for count in (found.found_images, found.skipped_count)):
@@ -233,7 +272,7 @@ def _check(found: ImageSet) -> None:
         names = isinstance(image.path, str) and isinstance(image.format, str)
         if not names or not all(type(number) is int for number in numbers):
             raise ValueError(f"{image.path!r} has a value of another type")
-        if image.progressive is not None and not isinstance(image.progressive, bool):
+        if not isinstance(image.progressive, bool | None) or not isinstance(image.exif_disputed, bool):
             raise ValueError(f"{image.path!r} has a value of another type")
         for path in (image.path, image.shard):
             if path is not None and (not path or b"\0" in os.fsencode(path)):

@@ -17,14 +17,16 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from pipetune.datasets.shard_members import Found, Member, Problems, scanned, too_large
+from pipetune.datasets.labels import LabelError, check_class_number
+from pipetune.datasets.shard_members import Found, Member, Tally, scanned, too_large
 from pipetune.store.regular import read_whole
 
-#: Encodings whose bytes are an image file. ``pil`` is pixels.
-_IMAGES = ("jpeg", "png", "bytes", "jpegarray")
+#: Encodings whose bytes are an image file. ``pil`` is pixels; ``jpeg_array`` and lists hold several images.
+_IMAGES, _BYTES = ("jpeg", "png"), "bytes"
 _INTEGERS = {"int": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8}
-#: Names of columns, the likeliest first, where several could be it.
-_IMAGE_NAMES, _LABEL_NAMES = ("image", "jpg", "x"), ("label", "class", "cls", "y")
+#: Names of columns, the likeliest first, where several could be it. No other column of integers is taken for labels:
+#: numbers, sizes and years of photographs are integers, too.
+_IMAGE_NAMES, _LABEL_NAMES = ("image", "img", "jpg", "jpeg", "png", "x"), ("label", "class", "cls", "y", "target")
 _MOST_SAMPLES = 1 << 26
 _MOST_INDEX_BYTES = 64 << 20
 _MOST_COLUMN = 1 << 32
@@ -40,21 +42,23 @@ class _Columns:
     label: int | None
     label_bytes: int
     label_signed: bool
+    unread: tuple[str, ...]
+    """Names of the other columns."""
 
 
 def members_of_mds(shard: str) -> Found:
     """The images of a shard."""
 
-    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
+    def scan(fd: int, size: int, members: list[Member], tally: Tally) -> None:
         try:
-            _scan(shard, fd, size, members, problems)
+            _scan(shard, fd, size, members, tally)
         except (struct.error, KeyError, IndexError, OverflowError, TypeError, RecursionError) as error:
             raise ValueError("not an MDS shard") from error
 
     return scanned(shard, scan)
 
 
-def _scan(shard: str, fd: int, size: int, members: list[Member], problems: Problems) -> None:
+def _scan(shard: str, fd: int, size: int, members: list[Member], tally: Tally) -> None:
     (count,) = struct.unpack("<I", os.pread(fd, 4, 0))
     if not 0 < count <= _MOST_SAMPLES or 4 * (count + 2) > size:
         raise ValueError("not an MDS shard")
@@ -63,15 +67,16 @@ def _scan(shard: str, fd: int, size: int, members: list[Member], problems: Probl
         offsets.byteswap()
     described = os.pread(fd, min(_MOST_CONFIG, max(0, offsets[0] - 4 * (count + 2))), 4 * (count + 2))
     columns = _columns_of(shard, described)
+    tally.unread_columns.update(columns.unread)
     for number, (start, end) in enumerate(pairwise(offsets)):
         if not start <= end <= size:
             raise ValueError(f"sample {number} lies outside of the file")
-        _take(fd, shard, number, start, end, columns, members, problems)
+        _take(fd, shard, number, start, end, columns, members, tally)
 
 
 def _take(
     fd: int, shard: str, number: int, start: int, end: int, columns: _Columns, members: list[Member],
-    problems: Problems,
+    tally: Tally,
 ) -> None:  # fmt: skip
     open_sizes = sum(size is None for size in columns.sizes)
     told = iter(struct.unpack(f"<{open_sizes}I", os.pread(fd, 4 * open_sizes, start)))
@@ -80,44 +85,62 @@ def _take(
     starts = [at + sum(sizes[:place]) for place in range(len(sizes))]
     if starts[-1] + sizes[-1] > end:
         raise ValueError(f"sample {number} is longer than its place")
+    tally.members += 1
     label = None
     if columns.label is not None:
+        tally.labels += 1
         raw = os.pread(fd, columns.label_bytes, starts[columns.label])
-        value = int.from_bytes(raw, "little", signed=columns.label_signed)
-        if value < 0:
-            problems.add(f"{shard}/{number}", f"a label of {value}, which is no class")
+        try:
+            label = check_class_number(int.from_bytes(raw, "little", signed=columns.label_signed))
+        except LabelError as error:
+            tally.unmatched += 1
+            tally.reject(f"{shard}/{number}", str(error))
             return
-        label = str(value)
-    reason = too_large(sizes[columns.image])
+    size = sizes[columns.image]
+    reason = too_large(size) if size else "is empty"
     if reason is not None:
-        problems.add(f"{shard}/{number}", reason)
+        tally.reject(f"{shard}/{number}", reason)
         return
-    members.append(Member(shard, str(number), starts[columns.image], sizes[columns.image], label))
+    members.append(Member(shard, str(number), starts[columns.image], size, label))
 
 
 def _columns_of(shard: str, own: bytes) -> _Columns:
     """The columns of a shard.
 
     Raises:
-        ValueError: there is no column of images, they are compressed, or it is not clear which column has the labels.
+        ValueError: there is no column of images, several may be it, or the column of labels has no integers.
     """
     described = _described(shard, own)
-    if described.get("compression"):
-        raise ValueError("a compressed shard, whose images cannot be read one by one")
     names, encodings, sizes = (described[f"column_{name}"] for name in ("names", "encodings", "sizes"))
     if not len(names) == len(encodings) == len(sizes) or not all(
         size is None or (isinstance(size, int) and 0 <= size <= _MOST_COLUMN) for size in sizes
     ):
         raise ValueError("not an MDS shard")
-    images = [place for place, encoding in enumerate(encodings) if encoding in _IMAGES]
-    image = next(iter([*_called(names, images, _IMAGE_NAMES), *images]), None)
-    if image is None:
-        raise ValueError(f"no column of encoded images among {', '.join(map(str, encodings))}")
-    label = _label_of(names, encodings)
+    image = _choose_image(names, encodings)
+    label = _choose_label(names, encodings)
     return _Columns(
         tuple(sizes), image, label, 0 if label is None else _INTEGERS[encodings[label]],
         label is not None and not encodings[label].startswith("uint"),
+        tuple(str(name) for place, name in enumerate(names) if place not in (image, label)),
     )  # fmt: skip
+
+
+def _choose_image(names: list[str], encodings: list[str]) -> int:
+    """The column of images: one with a usual name, or the only one.
+
+    Raises:
+        ValueError: there is none, or several may be it.
+    """
+    encoded = [place for place, encoding in enumerate(encodings) if encoding in _IMAGES]
+    columns = encoded or [place for place, encoding in enumerate(encodings) if encoding == _BYTES]
+    usual = _called(names, [place for place in range(len(names)) if encodings[place] in (*_IMAGES, _BYTES)],
+                    _IMAGE_NAMES)  # fmt: skip
+    if usual or len(columns) == 1:
+        return (usual or columns)[0]
+    if not columns:
+        raise ValueError(f"no column of encoded images among {', '.join(map(str, encodings))}")
+    several = ", ".join(str(names[place]) for place in columns)
+    raise ValueError(f"any of its columns {several} may be the image: none is called {', '.join(_IMAGE_NAMES)}")
 
 
 def _described(shard: str, own: bytes) -> Mapping[str, Any]:
@@ -149,21 +172,25 @@ def _index_of(path: str, changed_ns: int) -> Mapping[str, Mapping[str, Any]]:
         return {}
 
 
-def _label_of(names: list[str], encodings: list[str]) -> int | None:
-    """The column of labels: one with a usual name, or the only one of integers; ``None``: there is no such column.
+def _choose_label(names: list[str], encodings: list[str]) -> int | None:
+    """The column of labels, by its name; ``None``: there is no such column.
 
     Raises:
-        ValueError: it is not of integers, or several may be it. A wrong one would be trained on without an error.
+        ValueError: it is not of integers.
     """
     integers = [place for place, encoding in enumerate(encodings) if encoding in _INTEGERS]
     for place in _called(names, integers, _LABEL_NAMES):
         return place
     for place in _called(names, range(len(names)), _LABEL_NAMES):
         raise ValueError(f"its column {names[place]!r} holds {encodings[place]}, and labels are integers")
-    if len(integers) > 1:
-        found = ", ".join(str(names[place]) for place in integers)
-        raise ValueError(f"any of its columns {found} may be the label: none is called {', '.join(_LABEL_NAMES)}")
-    return next(iter(integers), None)
+    return None
+
+
+def find_missing_shards(folder: str) -> list[str]:
+    """Paths of the shards that ``index.json`` names and that are not there, in the folder of others."""
+    index = os.path.join(folder, "index.json")
+    paths = (os.path.join(folder, name) for name in _index_of(index, _changed_ns(index)))
+    return [path for path in paths if not os.path.exists(path)]
 
 
 def _called(names: list[str], places: Sequence[int], likely: tuple[str, ...]) -> list[int]:

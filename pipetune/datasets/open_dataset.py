@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, scan_folder
 from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.index import ImageSet
+from pipetune.datasets.other_kinds import refuse_other_kinds
 from pipetune.datasets.photo_like import PROFILES
-from pipetune.datasets.shards import find_shards, scan_shards
+from pipetune.datasets.shard_names import find_shards
+from pipetune.datasets.shards import scan_shards
+from pipetune.datasets.splits import find_training_split
 from pipetune.datasets.synthetic import open_synthetic
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError, nearest
@@ -26,6 +30,7 @@ def open_dataset(
     workers: int,
     progress: Progress | None = None,
     strict: bool = False,
+    skip_empty_classes: bool = False,
 ) -> ImageSet:
     """Open a folder of images, WebDataset shards (a tar file or a folder of them), or a ``synthetic:`` data set.
 
@@ -39,6 +44,7 @@ def open_dataset(
         workers: processes that make synthetic images.
         progress: (stage, done, total or ``None``), called at most 10 times a second.
         strict: for a training: see :func:`pipetune.datasets.folder.scan_folder`.
+        skip_empty_classes: see there.
 
     Raises:
         UsageError: no such folder, no images in it, unknown synthetic data set or option.
@@ -55,15 +61,20 @@ def open_dataset(
         meant = _nearest_uri(spec)
         if meant is not None:
             raise UsageError(f"no such directory: {spec!r}", hint=f"did you mean {meant}?")
+    refuse_other_kinds(spec)
     shards = find_shards(path)
     if shards:
         return scan_shards(
             path, shards, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress,
             strict=strict,
         )  # fmt: skip
-    return scan_folder(
-        path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress, strict=strict
-    )
+    split = find_training_split(path)
+    folder = path if split is None else split.folder
+    images = scan_folder(
+        folder, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress, strict=strict,
+        skip_empty_classes=skip_empty_classes,
+    )  # fmt: skip
+    return images if split is None else replace(images, audit=split.note_in(images.audit))
 
 
 def _nearest_uri(spec: str) -> str | None:

@@ -12,7 +12,8 @@ import sys
 from array import array
 
 from pipetune.datasets.image_header import MAX_PIXELS
-from pipetune.datasets.shard_members import Found, Member, Problems, open_shard, scanned, too_large
+from pipetune.datasets.labels import LabelError, check_class_number
+from pipetune.datasets.shard_members import Found, Member, Tally, open_shard, scanned, too_large
 
 PIXELS, LABELS = ".pixels.npy", ".labels.npy"
 MAGIC = b"\x93NUMPY"
@@ -25,7 +26,7 @@ _MOST_IMAGES = 1 << 32
 def members_of_pixels(shard: str) -> Found:
     """The images of a shard."""
 
-    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
+    def scan(fd: int, size: int, members: list[Member], tally: Tally) -> None:
         kind, shape, start = read_head(fd)
         if kind == "|u1" and len(shape) == 4 and shape[0] == 0:
             return  # every image of this shard was rejected
@@ -37,10 +38,15 @@ def members_of_pixels(shard: str) -> Found:
             raise ValueError(reason if height * width <= MAX_PIXELS else f"has images of {width} x {height} pixels")
         labels = _labels(shard.removesuffix(PIXELS) + LABELS, count)
         for number in range(min(count, (size - start) // one)):
-            if labels[number] < 0:
-                problems.add(f"{shard}/{number}", f"a label of {labels[number]}, which is no class")
+            tally.members += 1
+            tally.labels += 1
+            try:
+                label = check_class_number(labels[number])
+            except LabelError as error:
+                tally.unmatched += 1
+                tally.reject(f"{shard}/{number}", str(error))
                 continue
-            members.append(Member(shard, str(number), start + number * one, one, str(labels[number]), (width, height)))
+            members.append(Member(shard, str(number), start + number * one, one, label, (width, height)))
         if start + count * one > size:
             raise ValueError(f"cut off: {size:,} of {start + count * one:,} bytes")
 

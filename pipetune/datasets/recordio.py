@@ -1,15 +1,20 @@
 """RecordIO files, as MXNet's ``im2rec`` and ``pipetune pack`` write them: an image and its label in each record.
 
-Only the heads of records are read, one after the other; an ``.idx`` beside the file is not needed. Sources: dmlc-core's
-``recordio.h`` and MXNet's ``recordio.py``; see :mod:`pipetune.packing.formats.recordio` for the layout.
+Only the heads of records are read, one after the other; an ``.idx`` beside the file is not needed. A record with
+several labels (one-hot, detection) says nothing about which one is the class, and MXNet refuses them unless it is told.
+Face recognition sets of InsightFace are the exception: they begin with a record that has a range of numbers and no
+image, and their first label is the class. Sources: dmlc-core's ``recordio.h``, MXNet's ``recordio.py``, InsightFace's
+``dataset.py``; see :mod:`pipetune.packing.formats.recordio` for the layout.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 
-from pipetune.datasets.shard_members import Found, Member, Problems, scanned, too_large
+from pipetune.datasets.labels import LabelError, check_class_number
+from pipetune.datasets.shard_members import Found, Member, Tally, scanned, too_large
 
 _MAGIC, _OLD_MAGIC = 0xCED7230A, 0x3ED7230A
 _PART, _HEADER, _LABEL = struct.Struct("<II"), struct.Struct("<IfQQ"), struct.Struct("<f")
@@ -24,8 +29,9 @@ _MOST_LABELS = 1 << 16
 def members_of_records(shard: str) -> Found:
     """The images of a RecordIO file."""
 
-    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
+    def scan(fd: int, size: int, members: list[Member], tally: Tally) -> None:
         at = number = 0
+        is_face_set = False
         while at < size:
             head = os.pread(fd, _PART.size + _HEADER.size + _LABEL.size, at)
             reason = _damage(head, at, size)
@@ -33,11 +39,14 @@ def members_of_records(shard: str) -> Found:
                 raise ValueError(reason)
             kind, length = _PART.unpack_from(head)[1] >> 29, _PART.unpack_from(head)[1] & _MOST_BYTES
             if kind == _WHOLE:
-                _take(shard, number, at + _PART.size, length, head[_PART.size :], members, problems)
+                record = _Record(shard, number, at + _PART.size, length, head[_PART.size :])
+                is_face_set |= number == 0 and record.is_range
+                _take(record, members, tally, is_face_set=is_face_set)
                 number += 1
             elif kind == _FIRST:
                 # Of a million photographs, some six: they hold the number that begins a record.
-                problems.add(f"{shard}/{number}", "is stored in several parts, and cannot be read at one place")
+                tally.members += 1
+                tally.reject(f"{shard}/{number}", "is stored in several parts, and cannot be read at one place")
                 number += 1
             at += _PART.size + length + -length % 4
 
@@ -56,28 +65,67 @@ def _damage(head: bytes, at: int, size: int) -> str | None:
     return f"cut off in the record at byte {at}" if at + _PART.size + (field & _MOST_BYTES) > size else None
 
 
-def _take(
-    shard: str, number: int, start: int, length: int, head: bytes, members: list[Member],
-    problems: Problems,
-) -> None:  # fmt: skip
-    """Note a record that holds an image. Face recognition sets begin with one that holds a range of numbers."""
-    place = f"{shard}/{number}"
-    if length < _HEADER.size or len(head) < _HEADER.size:
-        problems.add(place, "a record without the head of an image")
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record that lies in one part."""
+
+    shard: str
+    number: int
+    start: int
+    """First byte behind the head of the part."""
+    length: int
+    head: bytes
+    """Its first bytes: the header, and one label."""
+
+    @property
+    def label_count(self) -> int:
+        """How many labels stand behind the header; 0: the header has the label."""
+        return int(_HEADER.unpack_from(self.head)[0]) if len(self.head) >= _HEADER.size else 0
+
+    @property
+    def is_range(self) -> bool:
+        """The record has two labels or more, and no image behind them."""
+        return self.label_count > 1 and self.length == _HEADER.size + self.label_count * _LABEL.size
+
+
+def _take(record: _Record, members: list[Member], tally: Tally, *, is_face_set: bool) -> None:
+    """Note a record that holds an image."""
+    place = f"{record.shard}/{record.number}"
+    tally.members += 1
+    if record.length < _HEADER.size or len(record.head) < _HEADER.size:
+        tally.reject(place, "a record without the head of an image")
         return
-    labels, label, _, _ = _HEADER.unpack_from(head)
-    if labels:
-        if labels > _MOST_LABELS or len(head) < _HEADER.size + _LABEL.size:
-            problems.add(place, f"a record with {labels} labels")
-            return
-        label = _LABEL.unpack_from(head, _HEADER.size)[0]
-    before = _HEADER.size + labels * _LABEL.size
-    size = length - before
-    if size <= 0:
-        problems.add(place, "a record without an image")
+    if is_face_set and record.is_range:
+        tally.other["range of numbers"] += 1
+        return
+    count, label = record.label_count, _HEADER.unpack_from(record.head)[1]
+    tally.labels += 1
+    reason = _find_label_fault(record, is_face_set)
+    if reason is None:
+        if count:
+            label = _LABEL.unpack_from(record.head, _HEADER.size)[0]
+        if not 0 <= label < _MOST_LABEL or label != int(label):
+            reason = f"a label of {label}, which is no class"
+    if reason is None:
+        try:
+            label = check_class_number(int(label))
+        except LabelError as error:
+            reason = str(error)
+    before = _HEADER.size + count * _LABEL.size
+    size = record.length - before
+    if reason is not None or size <= 0:
+        tally.unmatched += 1
+        tally.reject(place, reason or "a record without an image")
     elif (reason := too_large(size)) is not None:
-        problems.add(place, reason)
-    elif not 0 <= label < _MOST_LABEL or label != int(label):
-        problems.add(place, f"a label of {label}, which is no class")
+        tally.reject(place, reason)
     else:
-        members.append(Member(shard, str(number), start + before, size, str(int(label))))
+        members.append(Member(record.shard, str(record.number), record.start + before, size, int(label)))
+
+
+def _find_label_fault(record: _Record, is_face_set: bool) -> str | None:
+    count = record.label_count
+    if count and (count > _MOST_LABELS or len(record.head) < _HEADER.size + _LABEL.size):
+        return f"a record with {count:,} labels"
+    if count > 1 and not is_face_set:
+        return f"has {count} labels (one-hot, or a detection record), and which one is the class is not known"
+    return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipetune.datasets.folder import MAX_FILE_BYTES
 from pipetune.datasets.index import MAX_SKIPPED_KEPT
+from pipetune.datasets.usable_image import MAX_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +26,66 @@ class Member:
     """First byte."""
     size: int
     """Bytes."""
-    label: str | None
-    """Of its own; ``None``: it has none."""
+    label: int | str | None
+    """Of its own: the number or the name of a class; ``None``: it has none."""
     pixels: tuple[int, int] | None = None
     """Width and height (px) of what is stored as pixels; ``None``: it is an encoded image, with a header."""
     folder: str = ""
-    """The first one in its name: its label where no image of the data set has one of its own."""
+    """The folders in its name, such as ``train/cat``: one is its label where no image of the data set has its own."""
 
 
-class Problems:
-    """What cannot be used, and why: all of it is counted, the first of it kept, as somebody may have made it up."""
+class Tally:
+    """Counts of a shard, or of all shards; what is not used is named with the reason.
+
+    All of it is counted and the first of it kept, because somebody may have made the shard up.
+    """
 
     def __init__(self) -> None:
         self.kept: list[tuple[str, str]] = []
-        """(place, reason)."""
+        """(place, reason) of what is not used."""
         self.count = 0
+        """All of what ``kept`` has the first of."""
+        self.members = 0
+        """Members that are no labels."""
+        self.rejected = 0
+        """Images among them that are not used."""
+        self.other: Counter[str] = Counter()
+        """Members that are no images: kind -> how many."""
+        self.labels = 0
+        """Labels of images' own."""
+        self.unmatched = 0
+        """Labels among them without an image, or that are no class."""
+        self.links = 0
+        self.dotted = 0
+        self.damaged = 0
+        """Shards with damage."""
+        self.unread_columns: set[str] = set()
+        """Names of columns that are neither images nor labels."""
 
-    def add(self, place: str, reason: str) -> None:
-        """Another one."""
+    def reject(self, place: str, reason: str) -> None:
+        """Name an image that is not used."""
+        self.rejected += 1
+        self._keep(place, reason)
+
+    def report_label(self, place: str, reason: str) -> None:
+        """Name a label that no image has."""
+        self.unmatched += 1
+        self._keep(place, reason)
+
+    def report_damage(self, shard: str, reason: str) -> None:
+        """Name a shard that cannot be read from some place on."""
+        self.damaged += 1
+        self._keep(shard, reason)
+
+    def add(self, part: Tally) -> None:
+        """Count what another one has counted."""
+        self.kept += part.kept[: MAX_SKIPPED_KEPT - len(self.kept)]
+        self.other.update(part.other)
+        self.unread_columns |= part.unread_columns
+        for name in ("count", "members", "rejected", "labels", "unmatched", "links", "dotted", "damaged"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+
+    def _keep(self, place: str, reason: str) -> None:
         self.count += 1
         if len(self.kept) < MAX_SKIPPED_KEPT:
             self.kept.append((place, reason))
@@ -52,9 +95,12 @@ class Found(NamedTuple):
     """What a shard holds. What stands before damage counts: a shard may be cut off."""
 
     members: list[Member]
-    problems: Problems
-    labelled: bool
-    """Some image has a label of its own, or was meant to."""
+    tally: Tally
+
+    @property
+    def labelled(self) -> bool:
+        """Some image has a label of its own, or was meant to."""
+        return self.tally.labels > 0
 
 
 def open_shard(path: str) -> tuple[int, int]:
@@ -71,25 +117,30 @@ def open_shard(path: str) -> tuple[int, int]:
     return fd, status.st_size
 
 
-#: ``scan(fd, size, members, problems)`` adds what a shard holds; a ValueError says where it is damaged.
-Scan = Callable[[int, int, list[Member], Problems], None]
+#: ``scan(fd, size, members, tally)`` adds what a shard holds; a ValueError says where it is damaged.
+Scan = Callable[[int, int, list[Member], Tally], None]
 
 
 def scanned(shard: str, scan: Scan) -> Found:
     """The images of a shard, by a format's own scan."""
     members: list[Member] = []
-    problems = Problems()
+    tally = Tally()
     try:
         fd, size = open_shard(shard)
         try:
-            scan(fd, size, members, problems)
+            scan(fd, size, members, tally)
         finally:
             os.close(fd)
     except OSError as error:
-        problems.add(shard, error.strerror or str(error))
+        tally.report_damage(shard, error.strerror or str(error))
     except ValueError as error:
-        problems.add(shard, f"damaged after {len(members)} images: {error}" if members else str(error))
-    return Found(members, problems, any(member.label is not None for member in members))
+        tally.report_damage(shard, describe_damage(len(members), str(error)))
+    return Found(members, tally)
+
+
+def describe_damage(images: int, reason: str) -> str:
+    """The reason, and how many images stand before the damage."""
+    return f"damaged after {images:,} {'image' if images == 1 else 'images'}: {reason}" if images else reason
 
 
 def too_large(size: int) -> str | None:

@@ -1,17 +1,22 @@
 """TFRecord files of ``tf.train.Example`` with an encoded image and a label in each.
 
-Checksums are not looked at: an image that is damaged does not decode. Sources: TensorFlow's ``record_reader.h`` and
-``example.proto``, protocol buffers' wire format. Labels are taken as they are: those of TensorFlow's ImageNet scripts
-begin at 1, so that class 0 has no images. Where no record has a label all images are one class.
+The checksum of each record's length is compared, which recognises the format, too; those of records are not: an image
+that is damaged does not decode. Sources: TensorFlow's ``record_reader.h`` and ``example.proto``, protocol buffers' wire
+format. Labels are taken as they are: those of TensorFlow's ImageNet scripts begin at 1, so that class 0 has no images.
+Where no record has a label all images are one class.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 
-from pipetune.datasets.shard_members import Found, Member, Problems, scanned, too_large
+from pipetune.datasets.labels import LabelError, check_class_number
+from pipetune.datasets.shard_members import Found, Member, Tally, scanned, too_large
 
 _IMAGES = ("image/encoded", "image", "image_raw", "jpeg")
 _LABELS = ("image/class/label", "label", "class")
@@ -24,6 +29,8 @@ _PIECE = 1024
 _LONGEST_NAME = 256
 #: A message with more fields is none of an image's.
 _MOST_FIELDS = 4096
+#: So many labels of a record are read: more than one is none that is used.
+_MAX_LABELS = 64
 #: The lists of a feature (``example.proto``).
 _TEXTS, _FLOATS, _INTEGERS = 1, 2, 3
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -32,42 +39,126 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def members_of_tfrecord(shard: str) -> Found:
     """The images of a TFRecord file."""
 
-    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
+    def scan(fd: int, size: int, members: list[Member], tally: Tally) -> None:
         at = number = 0
         while at < size:
             head = os.pread(fd, _HEAD.size, at)
-            length = _HEAD.unpack(head)[0] if len(head) == _HEAD.size else size
-            start = at + _HEAD.size
+            if not _is_head(head):
+                raise ValueError(f"no record at byte {at}" if at else "not a TFRecord file")
+            length, start = _HEAD.unpack(head)[0], at + _HEAD.size
             if start + length + _FOOT > size:
-                raise ValueError(f"cut off in the record at byte {at}" if at else "not a TFRecord file")
+                raise ValueError(f"cut off in the record at byte {at}")
+            tally.members += 1
             if length > _MOST_BYTES:
-                problems.add(f"{shard}/{number}", too_large(length) or "too large")
+                tally.reject(f"{shard}/{number}", too_large(length) or "too large")
             else:
-                _take(fd, shard, number, start, length, members, problems)
+                _take(fd, shard, number, start, length, members, tally)
             number += 1
             at = start + length + _FOOT
 
     return scanned(shard, scan)
 
 
-def _take(fd: int, shard: str, number: int, start: int, length: int, members: list[Member], problems: Problems) -> None:
+def begins_tfrecord(path: str) -> bool:
+    """Whether a file begins with the head of a record, by the checksum of its length."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return _is_head(os.pread(fd, _HEAD.size, 0))
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _is_head(head: bytes) -> bool:
+    return len(head) == _HEAD.size and mask_checksum(checksum(head[:8])) == _HEAD.unpack(head)[1]
+
+
+def checksum(data: bytes) -> int:
+    """CRC-32C (RFC 3720, appendix B.4) of a few bytes."""
+    table, value = _checksum_table(), 0xFFFFFFFF
+    for byte in data:
+        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+    return value ^ 0xFFFFFFFF
+
+
+@cache
+def _checksum_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return tuple(table)
+
+
+def mask_checksum(value: int) -> int:
+    """A checksum as TFRecord files store it."""
+    return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _take(fd: int, shard: str, number: int, start: int, length: int, members: list[Member], tally: Tally) -> None:
     place = f"{shard}/{number}"
     try:
-        image, label, other = _image_and_label(_Message(fd, start, length))
+        example = _parse_example(_Message(fd, start, length))
     except (ValueError, IndexError):
-        problems.add(place, "no tf.train.Example")
+        tally.reject(place, "no tf.train.Example")
         return
-    if image is None:
-        problems.add(place, f"has none of {', '.join(_IMAGES)}")
-    elif label is not None and label < 0:
-        problems.add(place, f"a label of {label}, which is no class")
-    elif label is None and other is not None:
-        problems.add(place, other)
-    elif (reason := too_large(image[1] - image[0])) is not None:
-        problems.add(place, reason)
+    tally.labels += example.has_label
+    try:
+        label = example.choose_label()
+    except LabelError as error:
+        tally.unmatched += 1
+        tally.reject(place, str(error))
+        return
+    name = next((name for name in _IMAGES if name in example.images), None)
+    if name is None or len(example.images[name]) != 1:
+        count = 0 if name is None else len(example.images[name])
+        reason = f"has {count} images in {name!r}" if count else f"has none of {', '.join(_IMAGES)}"
+        tally.unmatched += example.has_label
+        tally.reject(place, reason)
+        return
+    ((first, end),) = example.images[name]
+    if (fault := too_large(end - first) if end > first else "is empty") is not None:
+        tally.reject(place, fault)
     else:
-        known = None if label is None else str(label)
-        members.append(Member(shard, str(number), start + image[0], image[1] - image[0], known))
+        members.append(Member(shard, str(number), start + first, end - first, label))
+
+
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """The images and labels of a record."""
+
+    images: dict[str, list[tuple[int, int]]]
+    """Name of a feature -> (first byte, end) of each of its values."""
+    labels: dict[str, list[int]]
+    faults: dict[str, str]
+    """Name of a label's feature -> what else it holds."""
+
+    @property
+    def has_label(self) -> bool:
+        """There is a feature with the name of a label, and something in it."""
+        return bool(self.labels or self.faults)
+
+    def choose_label(self) -> int | None:
+        """The class, or ``None``: no feature of a label is there.
+
+        Raises:
+            LabelError: the feature holds something else, or several numbers: one-hot, or several classes.
+        """
+        name = next((name for name in _LABELS if name in self.labels or name in self.faults), None)
+        if name is None:
+            return None
+        if name in self.faults:
+            raise LabelError(f"its {name!r} holds {self.faults[name]}, and labels are integers")
+        if len(self.labels[name]) > 1:
+            count = len(self.labels[name])
+            raise LabelError(f"has {count} labels in {name!r}, and which one is the class is not known")
+        return check_class_number(self.labels[name][0])
 
 
 class _Message:
@@ -87,15 +178,13 @@ class _Message:
         return os.pread(self._fd, end - start, self._start + start)
 
 
-def _image_and_label(message: _Message) -> tuple[tuple[int, int] | None, int | None, str | None]:
-    """Where the image begins and ends in a message, the label, and what is wrong with one that is no integer.
+def _parse_example(message: _Message) -> _Example:
+    """The images and labels of a message.
 
     Raises:
-        ValueError, IndexError: it is no ``tf.train.Example``.
+        ValueError, IndexError: the message is no ``tf.train.Example``.
     """
-    images: dict[str, tuple[int, int]] = {}
-    labels: dict[str, int] = {}
-    other: str | None = None
+    example = _Example({}, {}, {})
     for number, start, end in _fields(message, 0, message.length):
         if number != 1:
             continue
@@ -108,23 +197,23 @@ def _image_and_label(message: _Message) -> tuple[tuple[int, int] | None, int | N
                     value = part_start, part_end
             for kind, list_start, list_end in _fields(message, *value):
                 if kind == _TEXTS and name in _IMAGES:
-                    images.update((name, (a, b)) for _, a, b in _fields(message, list_start, list_end))
+                    places = [(first, last) for _, first, last in _fields(message, list_start, list_end)]
+                    example.images.setdefault(name, []).extend(places)
                 elif kind == _INTEGERS and name in _LABELS:
-                    label = _first_integer(message, list_start, list_end)
-                    if label is not None:
-                        labels[name] = label
+                    if numbers := list(_integers(message, list_start, list_end)):
+                        example.labels.setdefault(name, []).extend(numbers)
                 elif kind in (_TEXTS, _FLOATS) and name in _LABELS:
-                    other = f"its {name!r} holds {'text' if kind == _TEXTS else 'floats'}, and labels are integers"
-    image = next((images[name] for name in _IMAGES if name in images), None)
-    return image, next((labels[name] for name in _LABELS if name in labels), None), other
+                    example.faults[name] = "text" if kind == _TEXTS else "floats"
+    return example
 
 
-def _first_integer(message: _Message, start: int, end: int) -> int | None:
-    for _, a, b in _fields(message, start, end):
-        if b > a:
-            value, _ = _varint(message, a, b)
-            return value - (1 << 64) if value >> 63 else value
-    return None
+def _integers(message: _Message, start: int, end: int) -> Iterator[int]:
+    """The first integers of a list, packed or not."""
+    for _, first, last in itertools.islice(_fields(message, start, end), _MAX_LABELS):
+        at = first
+        while at < min(last, first + _MAX_LABELS):
+            value, at = _varint(message, at, last)
+            yield value - (1 << 64) if value >> 63 else value
 
 
 def _fields(message: _Message, at: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -68,6 +68,8 @@ class Photo(NamedTuple):
     """Its length in the tar file (bytes)."""
     held: memoryview | None = None
     """Its bytes, where they are in memory already; ``None``: they are to be read."""
+    exif_disputed: bool = False
+    """Its EXIF is damaged or there twice, so a library that turns images by itself may turn it otherwise."""
     is_raw: bool = False
     """Its bytes are pixels, uint8 ``[height, width, 3]``, and no encoded image."""
 
@@ -111,7 +113,7 @@ class Files(NamedTuple):
     starts: npt.NDArray[np.int64]
     """First byte of each path."""
     flags: npt.NDArray[np.uint8]
-    """EXIF orientation 1..8, plus 128 for a JPEG or 64 for stored pixels, of each file."""
+    """EXIF orientation 1..8, plus 128 for a JPEG, 64 for stored pixels or 32 for disputed EXIF, of each file."""
     places: npt.NDArray[np.int64] | None
     """``[files, 3]`` in shards: number of the shard, first byte there, length (bytes); ``None``: they are files."""
     sizes: npt.NDArray[np.int32]

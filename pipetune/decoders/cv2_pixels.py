@@ -22,6 +22,18 @@ cv2.setNumThreads(0)
 _SCALE = [1 / (255 * std) for std in STD]
 _SHIFT = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
 _own = threading.local()
+#: From this orientation on, width and height change places.
+_SWAPPED = 5
+#: EXIF orientation -> OpenCV's number of the axes that are mirrored, after the change of places.
+_FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+
+
+def turn_upright(image: Array, orientation: int) -> Array:
+    """The upright image of one that is stored with an EXIF orientation, 1..8."""
+    if orientation >= _SWAPPED:
+        image = cv2.transpose(image)
+    axis = _FLIPS.get(orientation)
+    return image if axis is None else cv2.flip(image, axis)
 
 
 def resize_into(window: Array, out: Array, *, flip: bool, bgr: bool, interpolation: int = cv2.INTER_LINEAR) -> None:

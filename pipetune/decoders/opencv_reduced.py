@@ -25,7 +25,7 @@ def load(photo: Photo, window: Window, out: Array) -> None:
     if divisor == 1 or not photo.is_jpeg or photo.orientation != _UPRIGHT:
         opencv.load(photo, window, out)
         return
-    image = cv2.imdecode(np.frombuffer(photo.read(), np.uint8), _FLAGS[divisor])
+    image = cv2.imdecode(np.frombuffer(photo.read(), np.uint8), _FLAGS[divisor] | opencv.AS_STORED)
     expected = (reduced_size(photo.height, divisor), reduced_size(photo.width, divisor))
     if image is None or image.shape[:2] != expected:  # damaged, or another file by now
         opencv.load(photo, window, out)

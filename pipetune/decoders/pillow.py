@@ -13,7 +13,7 @@ import numpy as np
 import PIL
 from PIL import Image
 
-from pipetune.datasets.upright import TURNS
+from pipetune.datasets.pillow_rgb import to_rgb
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.file_bytes import open_regular
 from pipetune.decoders.layout import write_pixels
@@ -64,15 +64,3 @@ def transform(image: Image.Image, window: Window, out: Array) -> None:
     if crop.flip:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     write_pixels(np.asarray(image), out)
-
-
-def to_rgb(image: Image.Image, orientation: int) -> Image.Image:
-    """The upright image in RGB. 16-bit grey is scaled to 8 bits, as the other decoders do (Pillow alone clips it).
-
-    Args:
-        orientation: as the index has it, 1..8.
-    """
-    if image.mode.startswith("I"):
-        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
-    image = image.convert("RGB")
-    return image.transpose(Image.Transpose[TURNS[orientation]]) if orientation in TURNS else image

@@ -12,9 +12,7 @@ from pipetune.decoders.layout import write_pixels
 
 
 def resize_into(image: torch.Tensor, window: Window, out: Array) -> None:
-    """Resize (bilinear, antialiased) the window of an RGB image ``[3, h, w]``, uint8 or uint16, into ``out``."""
-    if image.dtype == torch.uint16:  # 16-bit PNG
-        image = functional.to_dtype(image, torch.uint8, scale=True)
+    """Resize (bilinear, antialiased) the window of an RGB image ``[3, h, w]``, uint8, into ``out``."""
     crop = window(image.shape[1], image.shape[2])
     size = [len(out), len(out)]
     image = functional.resized_crop(image, crop.top, crop.left, crop.height, crop.width, size, antialias=True)

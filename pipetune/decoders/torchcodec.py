@@ -1,4 +1,8 @@
-"""TorchCodec's image decoders (libjpeg-turbo), which take the place of torchvision's, and the v2 transforms."""
+"""TorchCodec's image decoders (libjpeg-turbo), which take the place of torchvision's, and the v2 transforms.
+
+Pillow decodes what is to be turned, because TorchCodec reads EXIF itself and cannot be told the orientation of the
+index, and animated WebPs, of which TorchCodec would decode every frame.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from torchcodec.decoders import decode_image
 from pipetune.decoders import pillow
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.tensor_pixels import transform
+from pipetune.decoders.webp_kind import is_animated_webp
 
 __all__ = ["decode_whole", "load", "transform"]
 
@@ -17,14 +22,15 @@ _ONE_IMAGE = 3
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:
-    """Decode, crop, resize (bilinear, antialiased) and flip. What is to be rotated, Pillow decodes."""
+    """Decode, crop, resize (bilinear, antialiased) and flip."""
     transform(decode_whole(photo), window, out)
 
 
 def decode_whole(photo: Photo) -> torch.Tensor | Image.Image:
-    """The upright image in RGB: ``[3, height, width]``, uint8 or uint16; as Pillow has it where it is rotated."""
-    if photo.orientation != _UPRIGHT:
+    """The upright image in RGB: ``[3, height, width]``, uint8; as Pillow has it where Pillow decodes."""
+    data = photo.read()
+    if photo.orientation != _UPRIGHT or photo.exif_disputed or (not photo.is_jpeg and is_animated_webp(data)):
         return pillow.decode_whole(photo)
-    image = decode_image(torch.frombuffer(photo.read(), dtype=torch.uint8), mode="RGB")
+    image = decode_image(torch.frombuffer(data, dtype=torch.uint8), mode="RGB")
     # A format that may hold several images gives as many; the first is the image.
     return image if image.ndim == _ONE_IMAGE else image[0]

@@ -1,6 +1,7 @@
 """torchvision: its own JPEG/PNG/WebP decoders (libjpeg-turbo) and the v2 transforms on uint8 tensors.
 
-What is to be rotated and is no JPEG, Pillow decodes: a WebP would stay as it is.
+The orientation is that of the index: torchvision leaves a turned WebP as it is, and libraries read damaged EXIF
+differently. Pillow decodes animated WebPs, which torchvision refuses.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
+from torchvision.transforms.v2 import functional
 
 from pipetune.decoders import pillow
 from pipetune.decoders.contract import Array, Photo, Window
+from pipetune.decoders.device_pixels import turn_upright
 from pipetune.decoders.tensor_pixels import transform
+from pipetune.decoders.webp_kind import is_animated_webp
 
 __all__ = ["decode_whole", "load", "transform"]
-
-_UPRIGHT = 1
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:
@@ -24,8 +26,11 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 
 def decode_whole(photo: Photo) -> torch.Tensor | Image.Image:
-    """The upright image in RGB: ``[3, height, width]``, uint8 or uint16; as Pillow has it where it is rotated."""
-    if photo.orientation != _UPRIGHT and not photo.is_jpeg:
+    """The upright image in RGB: ``[3, height, width]``, uint8; as Pillow has it where it is animated."""
+    data = photo.read()
+    if not photo.is_jpeg and is_animated_webp(data):
         return pillow.decode_whole(photo)
-    encoded = torch.frombuffer(photo.read(), dtype=torch.uint8)
-    return decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True)
+    image = decode_image(torch.frombuffer(data, dtype=torch.uint8), mode=ImageReadMode.RGB)
+    if image.dtype == torch.uint16:  # 16-bit PNG
+        image = functional.to_dtype(image, torch.uint8, scale=True)
+    return turn_upright(image, photo.orientation)

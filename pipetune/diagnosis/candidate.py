@@ -13,16 +13,19 @@ from typing import Any
 from pipetune.augmentation.recipes import DEVICE
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
-from pipetune.stats.noise import waiting_frac
+from pipetune.registry import USER
+from pipetune.stats.noise import restarting_frac, waiting_frac
 from pipetune.units import format_share
 
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
+#: A share of the time below which the accelerator is said never to wait: it is printed as 0 %.
+_NEVER_WAITS = 0.005
 
 
 def diagnose(
     candidate: Candidate, measurement: Measurement, usable_cores: float, counted_cores: float | None = None,
-    movable_recipe: str | None = None,
+    movable_recipe: str | None = None, target: float | None = None,
 ) -> Diagnosis:  # fmt: skip
     """The main cause of the accelerator's lost time under one candidate.
 
@@ -32,18 +35,22 @@ def diagnose(
         usable_cores: cores after affinity and cgroup quota.
         counted_cores: those whose load was measured, which a quota leaves as they are; ``None``: as many.
         movable_recipe: what the workers do to images and the device may do as well, in words; ``None``: nothing.
+        target: share of the max ingestion rate that is enough; ``None``: none was set.
     """
     m = measurement
     counted = counted_cores or usable_cores
     ranks = max(1, len(m.ranks))
     lost = _lost(m)
     evidence = _evidence(m, usable_cores)
-    severity = "highly input bound" if lost >= causes.HIGH_LOST else "input bound"
+    severity = _severity(m, target)
     if lost < causes.HEALTHY_LOST:
         sentence = "the accelerator is the limit: it hardly ever waits for a batch"
         return _diagnosis(causes.HEALTHY, lost, sentence, evidence)
-    if _restarting(m) >= lost / 2:
-        sentence = f"{severity}: workers start anew with each epoch, which takes {format_share(_restarting(m))} of it"
+    if restarting_frac(m) >= lost / 2:
+        begins = "each epoch begins with a wait for its first batch" if candidate.keep_workers else (
+            "workers start anew with each epoch"
+        )  # fmt: skip
+        sentence = f"{severity}: {begins}, which takes {format_share(restarting_frac(m))} of it"
         return _diagnosis(causes.WORKER_START, lost, sentence, evidence, causes.CAUSES[causes.WORKER_START].advice)
     from_disk = m.read_bytes_per_sample or 0
     if m.psi_io_some_pct is not None and m.psi_io_some_pct >= causes.DISK_PSI_PCT and from_disk >= causes.DISK_BYTES:
@@ -64,33 +71,33 @@ def diagnose(
         )
     never_waits = m.data_wait_frac < causes.HEALTHY_LOST and waiting_frac(m) < causes.HEALTHY_LOST
     if never_waits or _slowed(m) >= lost / 2:
-        copying = m.h2d_frac or 0.0
+        copying, hardly = m.h2d_frac or 0.0, _hardly_waits(m)
         if never_waits and copying >= lost / 2:
-            sentence = (
-                f"the accelerator never waits for a batch, but copying batches takes {100 * copying:.0f} % of its time"
-            )
+            sentence = f"{hardly} for a batch, but copying batches takes {100 * copying:.0f} % of its time"
             return _diagnosis(causes.H2D_COPY, lost, sentence, evidence)
         slower = f"take {format_share(m.step_slower_frac)} longer" if m.step_slower_frac else "are slower"
-        waits = "the accelerator never waits, but its" if never_waits else f"{severity}: the accelerator's"
+        waits = f"{hardly}, but its" if never_waits else f"{severity}: the accelerator's"
         if candidate.transforms_on == DEVICE:
             sentence = f"{waits} steps {slower}, because it augments the images first"
             return _diagnosis(causes.AUGMENTING, lost, sentence, evidence)
         sentence = f"{waits} steps {slower} while this loader runs, because both compete for the CPU"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
+    is_own = candidate.loader == USER  # whose samples need not be images: nothing is known of what it does
+    sample = "sample" if is_own else "image"
     advice = _or_move(_workers_advice(candidate, m, usable_cores), movable_recipe)
     # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
     if candidate.num_workers == 0 and usable_cores > ranks:
-        who = "the training process decodes" if ranks == 1 else "each training process decodes"
-        sentence = f"{severity}: {who} by itself, one image after the other"
+        who = "the training process" if ranks == 1 else "each training process"
+        sentence = f"{severity}: {who} {'loads' if is_own else 'decodes'} by itself, one {sample} after the other"
         return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, advice)
     if 100 * own_share >= causes.CORES_BUSY_PCT:
-        sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
+        sentence = f"{severity}: all {usable_cores:g} usable cores are busy {'loading' if is_own else 'decoding'}"
         if (m.step_cores or 0) >= _STEP_CORES:
             sentence = (
                 f"{severity}: all {usable_cores:g} usable cores are busy, {m.cores_used:.1f} with loading and "
                 f"{m.step_cores:.1f} with the training step"
             )
-        advice = _or_move(_cores_advice(m, usable_cores), movable_recipe)
+        advice = _or_move(_cores_advice(candidate, m, usable_cores), movable_recipe)
         return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, advice)
     all_workers = ranks * candidate.num_workers
     if all_workers and m.cores_used >= causes.WORKERS_BUSY_FRAC * all_workers and usable_cores > all_workers:
@@ -116,9 +123,19 @@ def _lost(m: Measurement) -> float:
     return max(0.0, 1 - m.goodput) if m.goodput is not None else waiting_frac(m)
 
 
-def _restarting(m: Measurement) -> float:
-    """Share of the time (0..1) in which workers start that do so with each epoch."""
-    return 0.0 if m.steady_samples_per_s is None else max(0.0, 1 - m.samples_per_s / m.steady_samples_per_s)
+def _severity(m: Measurement, target: float | None) -> str:
+    """How much the accelerator waits for its input, in words, by the wait that was measured."""
+    if target is not None and m.goodput is not None and m.goodput >= target:
+        return "enough for the target"
+    waits = min(_lost(m), max(m.data_wait_frac, waiting_frac(m)))
+    return "highly input bound" if waits >= causes.HIGH_LOST else "input bound"
+
+
+def _hardly_waits(m: Measurement) -> str:
+    waits = max(m.data_wait_frac, waiting_frac(m))
+    return "the accelerator never waits" if waits < _NEVER_WAITS else (
+        f"the accelerator hardly waits ({format_share(waits)} of the time)"
+    )  # fmt: skip
 
 
 def _slowed(m: Measurement) -> float:
@@ -153,20 +170,24 @@ def _workers_advice(candidate: Candidate, m: Measurement, usable_cores: float) -
     ranks = max(1, len(m.ranks))
     wanted = max(candidate.num_workers + 1, math.ceil(needed / ranks))
     each = "" if ranks == 1 else " in each rank"
-    text = f"num_workers {candidate.num_workers} -> {wanted}{each}: the full rate takes {needed:.1f} cores for decoding"
+    is_own = candidate.loader == USER
+    doing = "loading" if is_own else "decoding"
+    text = f"num_workers {candidate.num_workers} -> {wanted}{each}: the full rate takes {needed:.1f} cores for {doing}"
     if needed > usable_cores:
-        text += f", more than the {usable_cores:g} usable ones: it needs a decoder with less CPU time per image, too"
+        what = "less CPU time per sample" if is_own else "a decoder with less CPU time per image"
+        text += f", more than the {usable_cores:g} usable ones: it needs {what}, too"
     return text
 
 
-def _cores_advice(m: Measurement, usable_cores: float) -> str | None:
+def _cores_advice(candidate: Candidate, m: Measurement, usable_cores: float) -> str | None:
     needed = _cores_at_full_rate(m)
     if needed is None:
         return None
     usable = f"{usable_cores:g} are usable"
     if (m.step_cores or 0) >= _STEP_CORES and m.goodput:
         usable += f", of which the training step takes {(m.step_cores or 0) / m.goodput:.1f}"
-    return f"the full rate takes about {needed:.1f} cores with this decoder, {usable}"
+    what = "loader" if candidate.loader == USER else "decoder"
+    return f"the full rate takes about {needed:.1f} cores with this {what}, {usable}"
 
 
 def _or_move(advice: str | None, recipe: str | None) -> str | None:
@@ -194,12 +215,13 @@ def _diagnosis(
 
 
 def diagnosis_of(
-    outcome: Outcome, usable_cores: float, counted_cores: float | None = None, movable_recipe: str | None = None
-) -> Diagnosis | None:
+    outcome: Outcome, usable_cores: float, counted_cores: float | None = None, movable_recipe: str | None = None,
+    target: float | None = None,
+) -> Diagnosis | None:  # fmt: skip
     """Why the accelerator was idle under this candidate; ``None`` when it was not measured."""
     if outcome.measurement is None:
         return None
-    return diagnose(outcome.candidate, outcome.measurement, usable_cores, counted_cores, movable_recipe)
+    return diagnose(outcome.candidate, outcome.measurement, usable_cores, counted_cores, movable_recipe, target)
 
 
 def counted_cores_of(host: Mapping[str, Any]) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipetune.hook import fastai
 from pipetune.hook.describe import batch_size_of, class_name, expressions_of, settings_of, true_length
-from pipetune.hook.guards import is_iterable_set, own_generators, shards_of, told_workers
+from pipetune.hook.guards import is_iterable_set, own_generators, renewed_with_epochs, shards_of, told_workers
 from pipetune.hook.registry import Known
 
 
@@ -24,6 +24,7 @@ def describe_loader(loader: Any, known: Known | None) -> dict[str, Any]:
         "iterable": is_iterable_set(loader),
         "shards": shards_of(outer.dataset) if outer is loader and is_iterable_set(loader) else None,
         "own_generators": own_generators(outer.dataset),
+        "renewed_with_epochs": renewed_with_epochs(outer.dataset),
         "told_workers": told_workers(outer.dataset, settings_of(loader).get("num_workers") or 0)
         if outer is loader and is_iterable_set(loader)
         else [],

@@ -61,6 +61,34 @@ def own_generators(dataset: Any) -> list[str]:
     return sorted(set(found))
 
 
+def renewed_with_epochs(dataset: Any) -> list[str]:
+    """What a data set offers for being told of each epoch: ``["set_epoch"]``; empty: nothing that is known.
+
+    A worker that lives on has a copy of its own, which is not told.
+    """
+    places = (dataset, _attribute(dataset, "dataset"), _attribute(dataset, "transform"))
+    return ["set_epoch"] if any(callable(_attribute(place, "set_epoch")) for place in places) else []
+
+
+def state_of(dataset: Any) -> dict[str, Any]:
+    """What a change of a data set shows in: attribute -> its value, or which object it is and how long.
+
+    Of the data set, of that which it is a part of, and of its transform.
+    """
+    found: dict[str, Any] = {}
+    for prefix, place in (("", dataset), ("dataset.", _attribute(dataset, "dataset")),
+                          ("transform.", _attribute(dataset, "transform"))):  # fmt: skip
+        with contextlib.suppress(TypeError):  # without a __dict__
+            found |= {f"{prefix}{name}": _trace_of(value) for name, value in vars(place).items()}
+    return found
+
+
+def _trace_of(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return value
+    return type(value).__qualname__, id(value), len(value) if isinstance(value, (list, dict, set)) else None
+
+
 def _attribute(dataset: Any, name: str) -> Any:
     """An attribute of the script's data set; ``None``: it has none, or computing it raises."""
     try:

@@ -267,9 +267,12 @@ class Relay:
         plan = plan_phases(
             int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
         )
+        plan = replace(plan, ends_when_fed=True)
         length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
         if length and not ceiling:  # no epoch has a larger backlog than itself
             plan = replace(plan, backlog=max(2, min(plan.backlog, MIN_EPOCHS * length)))
+        if ceiling:  # kept batches come from no worker, and have no backlog
+            plan = replace(plan, unit=1, backlog=1)
         epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
         self._phases = Phases(plan, self._progress, question, epoch=epoch)
         try:

@@ -13,7 +13,7 @@ from typing import Any
 from pipetune.hook.decoder import Swap, swap_for
 from pipetune.hook.describe import true_length
 from pipetune.hook.fastai import outer
-from pipetune.hook.guards import is_iterable_set
+from pipetune.hook.guards import is_iterable_set, state_of
 from pipetune.hook.kept import KeptBatches
 from pipetune.hook.seams import GetIterator
 from pipetune.hook.stream import IndexStream
@@ -48,6 +48,10 @@ class Source:
         """Batches of this epoch that the loop has got."""
         self.whole = True
         """Of this epoch, all of them were loaded with the present settings."""
+        self.renewed: set[str] = set()
+        """Attributes of the data set that the script was seen to change between two epochs."""
+        self._dataset_state: dict[str, Any] | None = None
+        """When the epoch ended: what the data set changes within an epoch is its own affair."""
         self._ended = False
         self._replaying = False
         self._collected = False
@@ -110,7 +114,8 @@ class Source:
         self.delivered, self._ended, self.whole, self._length = 0, False, True, None
         if self.stream is not None:
             self.stream.begin()
-        lives_on = self.inner is not None and getattr(self._opened, "persistent_workers", False)
+        self._watch_dataset()
+        lives_on = self.inner is not None and self._lives_on()
         if not lives_on:
             view.end(self.inner)
             self.inner = None
@@ -135,10 +140,34 @@ class Source:
             self.swap = swap_for(self.loader.dataset)
         self.close()
         self.settings, self.epoch_batches, self.whole = settings, None, self.delivered == 0
+        self._refuse_stale_workers()
         if self.swap is not None:
             (self.swap.put_in if decoder else self.swap.take_out)()
         if self._has_more():
             self.open_again()
+
+    def _lives_on(self) -> bool:
+        """Whether the workers live on from epoch to epoch."""
+        return bool(getattr(self._opened, "persistent_workers", False))
+
+    def _watch_dataset(self) -> None:
+        """Note what the script has changed of the data set since the epoch before has ended."""
+        before, self._dataset_state = self._dataset_state, None
+        if before is not None:
+            state = state_of(self.loader.dataset)
+            self.renewed |= {name for name, value in state.items() if name not in before or value != before[name]}
+
+    def _refuse_stale_workers(self) -> None:
+        """Refuse workers that are asked to live on, where they would not see what the script changes.
+
+        Raises:
+            ValueError: it changes the data set between epochs.
+        """
+        if self.renewed and self.settings.get("persistent_workers"):
+            raise ValueError(
+                f"the script changes the data set between epochs ({', '.join(sorted(self.renewed))}): workers that "
+                "live on would not see it"
+            )
 
     def open_again(self) -> None:
         """Make another iterator with the present settings."""
@@ -181,10 +210,15 @@ class Source:
         stream = self.stream
         assert stream is not None
         self.close()
-        stream.allowed = int(self.settings.get("num_workers", self.loader.num_workers))
+        stream.allowed = workers = int(self.settings.get("num_workers", self.loader.num_workers))
         times = [time.monotonic_ns()]
         try:
             self.open_again()
+            if self._lives_on():
+                while self._one_more(stream):  # the epoch before
+                    pass
+                stream.allowed, times = workers, [time.monotonic_ns()]
+                self.inner._reset(self._opened)
             while self._one_more(stream):
                 times.append(time.monotonic_ns())
             times.append(time.monotonic_ns())
@@ -234,6 +268,7 @@ class Source:
         """
         if self._ended:
             raise StopIteration
+        self._refuse_stale_workers()
         if not (self._leave_out() if self._replaying else self._has_more()):
             self._end_epoch()
             raise StopIteration
@@ -290,9 +325,10 @@ class Source:
 
     def _end_epoch(self) -> None:
         self._ended = True
+        self._dataset_state = state_of(self.loader.dataset)
         if self.whole and not self._replaying:
             self.epoch_batches = self.delivered
-        if not getattr(self._opened, "persistent_workers", False):
+        if not self._lives_on():
             view.end(self.inner)
 
 

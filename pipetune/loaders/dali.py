@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,11 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from pipetune.datasets.index import ImageFile, ImageSet
 from pipetune.decoders.contract import Trial, bad_image, is_shortage
 from pipetune.decoders.crop import Crops
-from pipetune.decoders.file_bytes import read_file
 from pipetune.decoders.layout import Layout, layout_of
 from pipetune.loaders.contract import Batch, Loader
+from pipetune.loaders.dali_names import DaliNames, read_for_dali
 from pipetune.loaders.hand_over import handed_over
 from pipetune.loaders.order import EndlessOrder, Order
-from pipetune.loaders.utf8_paths import Utf8Paths
 from pipetune.loaders.windows import WindowedOrder
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
@@ -35,15 +34,24 @@ from pipetune.registry import find_backend
 
 #: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.
 _LIST_SAMPLES = 100_000
+#: Number of batches that DALI asks for beyond those of its queue.
+AHEAD = 4
 #: How DALI names a file that it cannot decode, within a longer text; and the reason that is reported instead.
 _BAD_SAMPLE = re.compile(r"Failed to decode sample #\d+ : (.*)")
 _CANNOT_READ = "DALI cannot read this file"
 
 
+#: ``explain(error, delivered)``: the error with the name of the image, if one is at fault, after so many batches.
+Explain = Callable[[RuntimeError, int], Exception]
+
+
 class _DaliLoader:
-    def __init__(self, pipeline: Any, paths: Utf8Paths, layout: Layout, device_index: int | None) -> None:
+    def __init__(
+        self, pipeline: Any, names: DaliNames, layout: Layout, device_index: int | None, explain: Explain
+    ) -> None:
         self._pipeline: Any = pipeline
-        self._paths = paths
+        self._names = names
+        self._explain = explain
         self._layout = layout
         self._device_index = device_index
 
@@ -53,6 +61,7 @@ class _DaliLoader:
     def _batches(self) -> Iterator[Batch]:
         # Otherwise the constructor waits for the first batch, which would count as construction.
         iterator = DALIGenericIterator([self._pipeline], ["images", "labels"], size=-1, prepare_first_batch=False)
+        delivered = 0
         while self._pipeline is not None:
             try:
                 (output,) = next(iterator)
@@ -60,12 +69,15 @@ class _DaliLoader:
                 return
             except RuntimeError as error:
                 found = _BAD_SAMPLE.search(str(error))
-                raise (bad_image(self._paths.path(found[1]), _CANNOT_READ) if found else error) from error
+                raise (
+                    bad_image(self._names.path(found[1]), _CANNOT_READ) if found else self._explain(error, delivered)
+                ) from error
+            delivered += 1
             yield batch_of(output, self._layout)
 
     def close(self) -> None:
         self._pipeline = None
-        self._paths.close()
+        self._names.close()
 
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
@@ -85,10 +97,10 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
     epochs = 1 if workload.cache == "cold" else -(-_LIST_SAMPLES // len(images.images))
     sample_indices = [sample_index for epoch in range(epochs) for sample_index in order.epoch(epoch)]
     listed = [images.images[sample_index % len(images.images)] for sample_index in sample_indices]
-    utf8 = Utf8Paths()
+    names = DaliNames()
     with pipeline:
         encoded, labels = fn.readers.file(
-            files=[utf8.name(image.path) for image in listed],
+            files=[names.name(image) for image in listed],
             labels=[image.label for image in listed],
             random_shuffle=False,
         )
@@ -99,7 +111,13 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         decoded = decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=decodes_on is not None)
         pipeline.set_outputs(decoded, labels)
     pipeline.build()
-    return _DaliLoader(pipeline, utf8, layout, device_index)
+
+    def explain(error: RuntimeError, delivered: int) -> Exception:
+        first = delivered * candidate.batch_size
+        places = range(first, first + (candidate.prefetch_depth + AHEAD) * candidate.batch_size)
+        return name_bad_image(error, (listed[place % len(listed)] for place in places), decodes_on)
+
+    return _DaliLoader(pipeline, names, layout, device_index, explain)
 
 
 def open_training(
@@ -158,8 +176,17 @@ def windows_of(crops: Crops) -> tuple[Any, Any, Any]:
 
 
 def failed_to_decode(error: RuntimeError) -> bool:
-    """Whether DALI's error says that an image does not decode."""
-    return "Failed to decode" in str(error)
+    """Whether DALI's error says that an image does not decode, or that nvImageCodec cannot parse one."""
+    return any(words in str(error) for words in ("Failed to decode", "nvImageCodec failure"))
+
+
+def name_bad_image(error: RuntimeError, images: Iterable[ImageFile], device_index: int | None) -> Exception:
+    """The error with the name of the first of these images that does not decode, where DALI's text leaves it out."""
+    if not failed_to_decode(error):
+        return error
+    try_decode = trial_on(device_index)
+    reasons = ((image.path, try_decode(image)) for image in images)
+    return next((bad_image(path, reason) for path, reason in reasons if reason is not None), error)
 
 
 def open_trial(candidate: Candidate, workload: Workload) -> Trial:
@@ -175,7 +202,7 @@ def trial_on(device_index: int | None) -> Trial:
         nonlocal pipeline
         pipeline = pipeline or _trial_pipeline(device_index)
         try:
-            pipeline.feed_input("encoded", [np.array(read_file(image.path))])
+            pipeline.feed_input("encoded", [np.array(np.frombuffer(read_for_dali(image), np.uint8))])
             (decoded,) = pipeline.run()
             decoded.as_cpu()  # waits for the GPU, where one decodes
         except RuntimeError as error:

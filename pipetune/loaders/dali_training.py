@@ -18,17 +18,14 @@ from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.datasets.index import ImageFile, ImageSet
-from pipetune.decoders.contract import bad_image
 from pipetune.decoders.layout import layout_of
 from pipetune.loaders.contract import Batch
-from pipetune.loaders.dali import batch_of, decode, decoding_device, failed_to_decode, trial_on, windows_of
+from pipetune.loaders.dali import AHEAD, batch_of, decode, decoding_device, name_bad_image, windows_of
+from pipetune.loaders.dali_names import DaliNames
 from pipetune.loaders.hand_over import handed_over
 from pipetune.loaders.order import Order
 from pipetune.loaders.windows import WindowedOrder
 from pipetune.records.sweep import Candidate
-
-#: Number of batches that DALI asks for beyond those of its queue.
-_AHEAD = 4
 
 
 class DaliTrainingLoader:
@@ -55,8 +52,9 @@ class DaliTrainingLoader:
         self._seed = seed
         self._device_index = device_index
         self._decodes_on = decoding_device(candidate, device_index)
-        self._lately: deque[list[ImageFile]] = deque(maxlen=candidate.prefetch_depth + _AHEAD)
+        self._lately: deque[list[ImageFile]] = deque(maxlen=candidate.prefetch_depth + AHEAD)
         """The images of the batches that DALI has asked for and may not have delivered."""
+        self._names = DaliNames()
         self._open = True
 
     def __iter__(self) -> Iterator[Batch]:
@@ -74,18 +72,10 @@ class DaliTrainingLoader:
             except StopIteration:
                 return
             except RuntimeError as error:
-                raise self._explained(error) from error
+                # DALI leaves the name out of files that it is given by path.
+                named = name_bad_image(error, itertools.chain.from_iterable(self._lately), self._decodes_on)
+                raise named from error
             yield batch_of(output, self._layout)
-
-    def _explained(self, error: RuntimeError) -> Exception:
-        """The error with the name of the file that does not decode, which DALI leaves out of files given by path."""
-        if not failed_to_decode(error):
-            return error
-        try_decode = trial_on(self._decodes_on)
-        for image in itertools.chain.from_iterable(self._lately):
-            if (reason := try_decode(image)) is not None:
-                return bad_image(image.path, reason)
-        return error
 
     def _pipeline(self) -> Any:
         candidate = self._candidate
@@ -110,9 +100,14 @@ class DaliTrainingLoader:
             positions = np.asarray(sample_indices) % len(self._images)
             images = [self._images[position] for position in positions.tolist()]
             self._lately.append(images)
-            paths = [np.frombuffer(os.fsencode(image.path), np.uint8) for image in images]
+            paths = [np.frombuffer(os.fsencode(self._dali_path(image)), np.uint8) for image in images]
             yield paths, self._labels[positions], *windows_of(crops)
+
+    def _dali_path(self, image: ImageFile) -> str:
+        """What DALI is given as a path, which need not be UTF-8 here."""
+        return self._names.name(image) if image.exif_disputed else image.path
 
     def close(self) -> None:
         """End the iteration; DALI's threads end when the pipeline is garbage."""
         self._open = False
+        self._names.close()

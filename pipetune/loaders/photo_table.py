@@ -15,8 +15,9 @@ import numpy.typing as npt
 from pipetune.datasets.index import RAW, ImageFile, ImageSet
 from pipetune.decoders.contract import Files, Photo
 
-#: Bits of a file's flags that say that it is a JPEG, or stored pixels; the bits below are its EXIF orientation.
-_JPEG, _RAW_PIXELS = 0x80, 0x40
+#: Bits of a file's flags that say that it is a JPEG, stored pixels, or an image whose EXIF is disputed; the bits below
+#: are its EXIF orientation.
+_JPEG, _RAW_PIXELS, _DISPUTED = 0x80, 0x40, 0x20
 
 
 class PhotoTable:
@@ -66,8 +67,10 @@ class PhotoTable:
         flags = int(self._flags[position])
         path = os.fsdecode(self._paths[start : end - 1].tobytes())
         width, height = self._sizes[position].tolist()
-        orientation = flags & ~(_JPEG | _RAW_PIXELS)
-        photo = Photo(path, orientation, bool(flags & _JPEG), height, width, is_raw=bool(flags & _RAW_PIXELS))
+        photo = Photo(
+            path, flags & ~(_JPEG | _RAW_PIXELS | _DISPUTED), bool(flags & _JPEG), height, width,
+            is_raw=bool(flags & _RAW_PIXELS), exif_disputed=bool(flags & _DISPUTED),
+        )  # fmt: skip
         if not len(self._places):
             return photo
         shard, start_at, size = self._places[position].tolist()
@@ -94,4 +97,5 @@ def _zero_ended(paths: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def _flags(image: ImageFile) -> int:
-    return image.orientation | (_JPEG if image.format == "jpeg" else _RAW_PIXELS if image.format == RAW else 0)
+    kind = _JPEG if image.format == "jpeg" else _RAW_PIXELS if image.format == RAW else 0
+    return image.orientation | kind | (_DISPUTED if image.exif_disputed else 0)

@@ -26,6 +26,7 @@ from pipetune.measure.summary import TooShort
 from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times
+from pipetune.stats.ceilings import limit_goodput
 
 __all__ = ["Conditions", "Live", "find_bad_images", "measure"]
 
@@ -87,6 +88,7 @@ def measure(
                 recording, accelerator_kind=conditions.workload.accelerator.kind,
                 ceiling=ceiling, run_noise=run_noise, device_noise=conditions.device_noise,
             )  # fmt: skip
+            measurement = limit_goodput(measurement)
         except ArithmeticError as error:  # steps without length, say
             failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
         except TooShort as error:

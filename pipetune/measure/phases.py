@@ -50,6 +50,11 @@ MIN_RATE_WINDOWS = 3
 EPOCH_PARTS, MIN_EPOCHS = 4, 2
 #: Factor by which the timed phase may exceed its length to complete MIN_WINDOWS; for MIN_RATE_WINDOWS it has no limit.
 OVERTIME = 3.0
+#: The same factor for a loop that spends no more than this share of the time waiting for batches: a longer run would
+#: narrow the scatter of its own steps only. Why it matters: where a step takes three seconds, three more take ten.
+FED_OVERTIME, FED_WAIT_FRAC = 2.0, 0.01
+#: The warm-up of such a loop ends after the length of the timed phase where that takes no more than so many steps.
+_SLOW_STEPS = 3
 #: Least time before a question is answered (s), because the rate of a moment says little; the next looks are at twice
 #: the time of the one before.
 MIN_ANSWER_S = 1.5
@@ -89,6 +94,9 @@ class PhasePlan:
     """A warm-up window ends after so many, if they took less time than it has otherwise."""
     by_chance: float = STEADY_BY_CHANCE
     """Rates of two warm-up windows may differ by this share where chance explains it."""
+    ends_when_fed: bool = False
+    """A loop that hardly waits is not timed beyond :data:`FED_OVERTIME`, each of its steps is a window, and slow ones
+    are warmed up for no longer than they are timed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,6 +163,7 @@ class Phases:
         self._began_ns: int | None = None
         self._timed: list[StepTime] = []
         self._count = 0
+        self._waited_s = self._elapsed_s = 0.0
         self._look_s = min(MIN_ANSWER_S, plan.seconds)
 
     def push(self, step: StepTime) -> str:
@@ -168,11 +177,13 @@ class Phases:
                 self._began_ns, self._progress.whole_epochs = step.t_end_ns, self._in_epochs
             return "warmup"
         self._count += 1
+        self._waited_s += step.data_wait_s + step.others_s
+        elapsed = self._elapsed_s = (step.t_end_ns - self._began_ns) / 1e9
         unit, least = self._divide()
         units, rest = divmod(self._count, unit)
-        elapsed = (step.t_end_ns - self._began_ns) / 1e9
         question, seconds = self._question, self._plan.seconds
-        over = elapsed >= (OVERTIME if question is None else question.overtime) * seconds
+        overtime = OVERTIME if question is None else question.overtime
+        over = elapsed >= (min(FED_OVERTIME, overtime) if self._is_fed() else overtime) * seconds
         long_enough = elapsed >= seconds and (units >= least or (units >= MIN_RATE_WINDOWS and over))
         if not self._done and rest == 0 and long_enough and (question is None or over):
             self._done = True
@@ -185,6 +196,10 @@ class Phases:
         self.complete = self._done and (self._others is None or self._others.all_done())
         return "timed"
 
+    def _is_fed(self) -> bool:
+        """Whether the loop hardly waits for batches, where that may end the timed phase."""
+        return self._plan.ends_when_fed and self._waited_s <= FED_WAIT_FRAC * self._elapsed_s
+
     def _divide(self) -> tuple[int, int]:
         """Cut the timed phase into windows; the batches after which it may end, and how often at least.
 
@@ -196,6 +211,8 @@ class Phases:
         batches = self._epoch() if self._in_epochs and self._epoch is not None else None
         if batches:
             unit, least = batches, MIN_EPOCHS if batches > 1 else MIN_RATE_WINDOWS
+        elif self._is_fed():
+            unit = 1  # bursts of deliveries do not reach the loop
         units = self._count // unit
         parts = min(EPOCH_PARTS, batches) if batches and units < MIN_WINDOWS else 1
         progress.epoch_windows = parts
@@ -285,6 +302,7 @@ class _WarmUp:
         self._ends_ns: list[int] = []
         self._batches = 0
         self._before: list[float] = []
+        self._waited_s = 0.0
 
     def ends_with(self, step: StepTime) -> bool:
         """Whether this step is the last one of the warm-up."""
@@ -292,6 +310,8 @@ class _WarmUp:
         progress.warmup_batches += 1
         if self._began_ns is None:
             self._began_ns = step.t_end_ns
+        else:
+            self._waited_s += step.data_wait_s + step.others_s
         if progress.warmup_batches <= plan.backlog:
             self._ends_ns = [step.t_end_ns]
         else:
@@ -302,4 +322,9 @@ class _WarmUp:
                     now = [(end - start) / 1e9 for start, end in pairwise(self._ends_ns)]
                     progress.steady = bool(self._before) and _agree(self._before, now, plan.by_chance)
                     self._before, self._ends_ns, self._batches = now, self._ends_ns[-1:], 0
-        return progress.steady or (step.t_end_ns - self._began_ns) / 1e9 >= plan.warmup_limit_s
+        elapsed_s = (step.t_end_ns - self._began_ns) / 1e9
+        # Of steps as slow as these, the limit would not drain the backlog of two workers either.
+        slow = plan.ends_when_fed and progress.warmup_batches <= _SLOW_STEPS and elapsed_s >= plan.seconds
+        if slow and self._waited_s <= FED_WAIT_FRAC * elapsed_s:
+            return True
+        return progress.steady or elapsed_s >= plan.warmup_limit_s

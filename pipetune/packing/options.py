@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetune.datasets.folder import MAX_FILE_BYTES
+from pipetune.datasets.usable_image import MAX_FILE_BYTES
 from pipetune.errors import UsageError
 from pipetune.units import format_bytes
 

@@ -4,6 +4,7 @@ Rules for what is no plain JPEG, each with its word in the manifest:
 
 - PNG and WebP keep their bytes where they keep their pixels; made smaller, they become JPEGs of full chroma, of the
   colours that ``convert("RGB")`` gives: transparency is dropped, as ``ImageFolder``'s loader does.
+- 16-bit grey becomes 8-bit grey by its upper byte, as all decoders make it.
 - CMYK and RGB JPEGs that are made smaller become YCbCr ones by Pillow's conversion. Grey ones stay grey.
 - Turned images keep the tag with the orientation, and lose all other EXIF where they are written anew; with
   ``--upright`` their pixels are turned: without loss where their edges are multiples of their blocks, and otherwise by
@@ -224,17 +225,15 @@ def _by_pillow(data: bytes, header: Header, pixels: Pixels, size: tuple[int, int
 
 
 def upright_rgb(data: bytes) -> Image.Image:
-    """The pixels, turned as their tag says, by Pillow.
+    """The pixels that loaders see, by Pillow.
 
     Raises:
         NotAnImage: it is none.
         Rejected: it does not decode.
     """
-    from PIL import Image
+    from pipetune.datasets.pillow_rgb import to_rgb
 
-    orientation = parse_header(data).orientation
-    picture = _decoded(data)[0].convert("RGB")
-    return picture.transpose(Image.Transpose[TURNS[orientation]]) if orientation > 1 else picture
+    return to_rgb(_decoded(data)[0], parse_header(data).orientation)
 
 
 def _decoded(data: bytes) -> tuple[Image.Image, int, bytes | None]:
@@ -245,11 +244,14 @@ def _decoded(data: bytes) -> tuple[Image.Image, int, bytes | None]:
     """
     from PIL import Image, JpegImagePlugin
 
+    from pipetune.datasets.pillow_rgb import to_eight_bits
+
     try:
         with Image.open(io.BytesIO(data)) as image:
             sampling = JpegImagePlugin.get_sampling(image) if image.format in ("JPEG", "MPO") else 0
             # Of CMYK, the profile does not fit the new colours.
             profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
-            return image.convert("L" if image.mode == "L" else "RGB"), sampling, profile
+            picture = to_eight_bits(image)
+            return picture.convert("L" if picture.mode == "L" else "RGB"), sampling, profile
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise Rejected(f"does not decode: {error}") from error

@@ -34,6 +34,8 @@ _SAMPLED = 200
 _HEADS = 0.001
 #: A smaller share that is read from storage takes no time.
 _SOME = 0.01
+#: Orientation of an image that is not turned: turning costs as much before as after.
+_AS_STORED = 1
 #: Crops are compared of so many images.
 _COMPARED = 48
 
@@ -118,7 +120,7 @@ def predict(
             enlarged_after_frac=enlarged_frac([(one.packed.width, one.packed.height) for one in of], crop),
             fidelity=compare_crops(pairs, crop, raw=pixels.raw), cut_off_frac=_cut_off(of) if pixels.raw else 0.0,
             done=dict(Counter(one.packed.done for one in of)),
-            gain=gains[place],
+            gain=gains[place], audit=sources.audit,
         ))  # fmt: skip
     return plans
 
@@ -210,10 +212,12 @@ def _decode_time(data: bytes) -> float | None:
     """CPU time that Pillow takes to decode an image (s); ``None``: it does not decode."""
     from PIL import Image
 
+    from pipetune.datasets.pillow_rgb import to_rgb
+
     began = time.thread_time()
     try:
         with Image.open(io.BytesIO(data)) as image:
-            image.convert("RGB")
+            to_rgb(image, _AS_STORED)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
     return time.thread_time() - began

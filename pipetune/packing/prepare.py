@@ -11,7 +11,10 @@ from pathlib import Path
 
 from pipetune.datasets.folder import throttle
 from pipetune.datasets.folder_walk import Progress
-from pipetune.datasets.shards import find_shards, scan_shards
+from pipetune.datasets.other_kinds import describe_file, refuse_other_kinds
+from pipetune.datasets.shard_names import find_shards
+from pipetune.datasets.shards import scan_shards
+from pipetune.datasets.splits import find_training_split
 from pipetune.datasets.synthetic_cache import ensure_made, folder_of
 from pipetune.datasets.synthetic_uri import SCHEME, parse_uri
 from pipetune.errors import UsageError
@@ -208,6 +211,8 @@ def open_sources(source: str, report: Progress) -> Sources:
         synthetic = parse_uri(source)
         ensure_made(synthetic, max(1, round(usable_cores())), throttle(report))
         path = folder_of(synthetic)
+    else:
+        refuse_other_kinds(source)
     shards = find_shards(path)
     if shards:
         everything = 1 << 62
@@ -217,9 +222,17 @@ def open_sources(source: str, report: Progress) -> Sources:
             raise UsageError(f"{source!r} is a pack of pixels, which cannot be packed again",
                              hint="pack the images that it was made of")  # fmt: skip
         return IndexedSources(images)
+    if os.path.isfile(path):
+        what, hint = describe_file(path)
+        raise UsageError(f"{source!r} {what}", hint=hint)
     if not os.path.isdir(path):
         raise UsageError(f"no such folder: {source!r}", hint="name a folder with a folder for each class")
-    return FolderSources(path, report)
+    split = find_training_split(path)
+    if split is None:
+        return FolderSources(path, report)
+    sources = FolderSources(split.folder, report)
+    sources.audit = split.note_in(sources.audit)
+    return sources
 
 
 def _numbers(sources: Sources, counts: list[int]) -> list[range]:
@@ -236,10 +249,11 @@ def _mark(options: PackOptions, sources: Sources, one: Split) -> str:
     """Of all that decides what is in the pack."""
 
     def parts() -> Iterator[object]:
-        yield from (1, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
+        # The second version: labels of shards mean something else in some of them.
+        yield from (2, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
         yield from sources.classes
         for number in one.order:
             place = sources.where(number)
-            yield sources.name(number), place.size, place.mtime_ns
+            yield sources.name(number), sources.label(number), place.size, place.mtime_ns
 
     return mark_of(parts())

@@ -61,6 +61,14 @@ def pack(
     return tuple(runs.values())
 
 
+def is_complete_pack(run: PackRun) -> bool:
+    """Whether all that the source holds is in the pack, and each label belongs to an image."""
+    audit, result = run.plan.audit, run.result
+    if audit is not None and not audit.is_complete:
+        return False
+    return not run.plan.unusable and (result is None or not (result.rejected or result.unusable))
+
+
 def _measure(group: Sequence[Packing], runs: dict[str, PackRun], chosen: GainOptions, observer: PackObserver) -> None:
     """Put the rates into the results, and into ``pack.json``.
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from pipetune.datasets.folder import MAX_FILE_BYTES
+from pipetune.datasets.usable_image import MAX_FILE_BYTES
 from pipetune.errors import PipetuneError
 from pipetune.packing.manifest import hash_of
 from pipetune.packing.options import Pixels

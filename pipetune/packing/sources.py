@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
+from pipetune.datasets.folder import audit_folder
 from pipetune.datasets.folder_walk import Progress, find_images
 from pipetune.datasets.index import ImageSet
+from pipetune.datasets.other_kinds import find_other_kind
 from pipetune.errors import UsageError
 from pipetune.packing.names import Names
+from pipetune.records.audit import Audit
 
 
 class Sources(Protocol):
@@ -31,6 +34,8 @@ class Sources(Protocol):
     """(path, reason) of what was found and cannot be used; the first of it."""
     problem_count: int
     """All of it."""
+    audit: Audit | None
+    """The account of what was found."""
 
     def __len__(self) -> int: ...
 
@@ -78,6 +83,7 @@ class FolderSources:
         )
         self.classes: tuple[str, ...] = tuple(found.classes)
         self.problems, self.problem_count = list(found.skipped), found.skipped_count
+        self.audit: Audit | None = audit_folder(found)
         self._names = found.paths
         self._ends = array("q")
         for names in self._names:
@@ -85,7 +91,10 @@ class FolderSources:
         self._sizes, self._times = array("q"), array("q")
         self._shared, self._taken = _ambiguous(self._names)
         if not len(self):
-            raise UsageError(f"no images in {self.root!r}", hint="name a folder with a folder for each class")
+            raise UsageError(
+                f"no images in {self.root!r}",
+                hint=find_other_kind(self.root) or "name a folder with a folder for each class",
+            )
         for number in range(len(self)):
             try:
                 status = os.stat(self._prefix + self.name(number))
@@ -161,6 +170,7 @@ class IndexedSources:
     def __init__(self, images: ImageSet) -> None:
         self.root, self.classes = images.root, images.classes
         self.problems, self.problem_count = list(images.skipped), images.skipped_count
+        self.audit = images.audit
         self._images = images.images
         self._prefix = self.root.rstrip("/") + "/"
         width = max(map(len, self.classes), default=1)

@@ -63,6 +63,8 @@ def name_of_chosen(run: Run) -> str:
         missed = run.result.get("status") == "target_missed"
     else:
         chosen = result.recommended
+        if result.stays:
+            return "left as it is"
         missed = chosen is None or chosen.measurement is None or not meets(chosen.measurement, result.goal)
     return "nearest to the target" if missed else "recommended"
 

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -82,6 +83,8 @@ class Keeper:
             if inode in self._linked:
                 self._copy_linked(inode)
             if not self._table.existed(path):
+                if state.st_nlink > 1 and state.st_dev != self._device:
+                    self._separate(path)
                 return
             shared = self._table.copied.get(inode)
             if shared is not None:
@@ -177,7 +180,7 @@ class Keeper:
             if entry.links > 1:
                 if (entry.device, entry.inode) in self._linked:
                     self._several_names[entry.copy] = entry
-                else:
+                elif os.path.lexists(os.path.join(self._copies, entry.copy + PIN)):
                     self._table.copied.setdefault((entry.device, entry.inode), entry)
 
     def _note_linked(self, name: str) -> None:
@@ -217,10 +220,29 @@ class Keeper:
             return
         with self._removed_on_failure(name):
             copy_file(path, copy)
-            if state.st_nlink > 1:
-                with contextlib.suppress(OSError):
-                    os.link(path, copy + PIN, follow_symlinks=False)
+            has_pin = state.st_nlink > 1 and self._pin(path, copy)
             self._append(journal, self._described(path, "changed", state, name))
+        if state.st_nlink > 1 and not has_pin:
+            self._separate(path)
+
+    def _pin(self, path: str, copy: str) -> bool:
+        """Hold on to a file with several names; whether that is possible."""
+        try:
+            os.link(path, copy + PIN, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def _separate(self, path: str) -> None:
+        """Give a path a file of its own, so that its other names do not change: nobody could find all of them later."""
+        unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
+        try:
+            copy_file(path, unfinished)
+            os.rename(unfinished, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise
 
     @contextlib.contextmanager
     def _removed_on_failure(self, name: str) -> Iterator[None]:

@@ -100,6 +100,9 @@ class Candidate:
     decoder: str = "own"
     """Of the user's own script: what decodes: its own code; ``crop``: jpeg-roi, only the crop of each image, where
     ``ImageFolder``'s transform begins with ``RandomResizedCrop``; ``simd``: Pillow-SIMD in place of Pillow."""
+    keep_workers: bool = False
+    """Of the user's own script: ``persistent_workers=True``, where the script has not set it: workers live on from one
+    epoch to the next. ``False``: as the script has it."""
 
     def __post_init__(self) -> None:
         if not self.loader:
@@ -155,6 +158,7 @@ KEY_WORDS: tuple[KeyWord, ...] = (
     KeyWord("decoder", ("own",)),
     KeyWord("decode_region", ("window",), "{}"),
     KeyWord("transforms_on", ("worker",), "aug{}"),
+    KeyWord("keep_workers", (False,), "kept"),
 )
 
 

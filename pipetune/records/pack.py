@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pipetune.records.audit import Audit
+
 #: What limits the time of packing.
 CORES, READING, WRITING = "cores", "reading", "writing"
 
@@ -125,6 +127,8 @@ class PackPlan:
     """What was done to the sampled images -> how many."""
     gain: Gain | None = None
     """``None``: it was not asked for."""
+    audit: Audit | None = None
+    """The account of the source; ``None``: an earlier version made the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,9 @@ class ScriptLoader:
     undivided: bool = False
     """An iterable data set that has not asked how many workers there are while the script's own loader read it: each
     worker yields every sample."""
+    renewed_with_epochs: tuple[str, ...] = ()
+    """Attributes of the data set that the script sets anew for each epoch (``set_epoch``): workers that live on keep a
+    copy of the data set as it was, and would not see that."""
     others_trained: int = 0
     """Other loaders that the script trains on, which are left as they are."""
     torch: str = ""
@@ -139,6 +142,11 @@ class ScriptLoader:
         """
         if not workers or not self.switchable or self.settings.get("persistent_workers"):
             return None
+        return self.epoch_samples
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples that all ranks train on in one epoch; ``None``: not known."""
         return self.batches * self.batch_size * self.ranks if self.batches and self.batch_size else None
 
 

@@ -75,6 +75,7 @@ class StoredSpace(TypedDict, total=False):
     untuned: Candidate | None
     confirm_alone: bool
     alternates: bool
+    restart_remedies: list[Any]
 
 
 class StoredUnfit(TypedDict):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from pipetune.records.audit import Audit
+
 
 class SkippedFile(TypedDict):
     """A file or directory that could not be used."""
@@ -29,10 +31,20 @@ class DatasetSummary(TypedDict, total=False):
     """Number of classes."""
     shards: int
     """WebDataset tar files that the images lie in; 0: they are files of their own."""
+    plain: bool
+    """torchvision's ``ImageFolder`` and a decoder's usual call give these images, labels and pixels."""
+    nested: bool
+    """Some images lie in folders below their class folder."""
+    empty_classes: list[str]
+    """Folders beside the classes that hold no image."""
+    undecodable: list[str]
+    """Paths of images that were left out during the sweep, because a decoder could not decode them."""
     skipped: int
     """Files and directories that could not be used: no image inside, cut off, not decodable, not readable."""
     skipped_files: list[SkippedFile]
     """The first 200 of the skipped files and directories, with the reason."""
+    audit: Audit | None
+    """Members used, rejected and other, labels matched and unmatched; ``None``: the loader is the user's own."""
     mean_bytes: float
     """Mean size of the images in use (bytes)."""
     median_width_px: int

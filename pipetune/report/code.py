@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import keyword
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipetune.augmentation.recipes import BASIC
@@ -24,15 +25,31 @@ from pipetune.usercode.make_loader import SCHEME, arguments_in
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from pipetune.sweeping.result import SweepResult
+
 #: Characters in a line of code.
 _WIDTH = 110
 #: What counts as an image in code for a folder without class folders.
 _ENDINGS = '{".jpg", ".jpeg", ".png", ".webp"}'
 
 
+def code_of_sweep(result: SweepResult, recommended: Candidate, run_folder: str) -> str:
+    """Python source that builds ``loader`` as the recommended candidate was measured in a sweep."""
+    data = result.dataset
+    return code_for(
+        for_training(recommended, result.accelerator), root=str(data.get("root") or ""),
+        image_size=result.workload["image_size_px"], flat=int(data.get("classes") or 0) <= 1,
+        on_gpu=result.accelerator.kind == "cuda", run_folder=run_folder, shards=bool(data.get("shards")),
+        plain=bool(data.get("plain")), nested=bool(data.get("nested")), empty_classes=bool(data.get("empty_classes")),
+        leave_out=tuple(map(str, data.get("undecodable") or ())), ranks=result.workload.get("ranks", 1),
+        augment=result.workload.get("augment", BASIC),
+    )  # fmt: skip
+
+
 def code_for(
     candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool, run_folder: str,
-    shards: bool = False, ranks: int = 1, augment: str = BASIC,
+    shards: bool = False, plain: bool = True, nested: bool = False, empty_classes: bool = False,
+    leave_out: Sequence[str] = (), ranks: int = 1, augment: str = BASIC,
 ) -> str:  # fmt: skip
     """Python source that builds ``loader`` as the candidate was measured.
 
@@ -44,18 +61,24 @@ def code_for(
         on_gpu: the accelerator is a CUDA device.
         run_folder: of the run that measured the candidate, for ``pipetune.open_loader``.
         shards: the images lie in tar files.
+        plain: see :attr:`pipetune.datasets.index.ImageSet.plain`; other data need ``pipetune.open_loader``.
+        nested: some images lie in folders below their class folder.
+        empty_classes: some class folder has no images.
+        leave_out: paths of images that do not decode.
         ranks: of the training. Of several each has to read its own part, as ``pipetune.open_loader`` does.
         augment: what is done to each image, which ``pipetune.open_loader`` does as it was measured.
 
     Raises:
         TypeError: a number is none.
     """
-    name = _template_of(candidate, shards=shards, ranks=ranks, augment=augment)
+    is_special = not plain or (nested and loader_for(candidate).name == DALI)
+    name = _template_of(candidate, needs_ours=shards or is_special, ranks=ranks, augment=augment)
     decodes_on_gpu = on_gpu and find_backend(candidate.backend).decodes_on_cuda
     return _environment().get_template(f"{name}.py.j2").render(
         candidate=candidate, ranks=ranks, root=repr(root), size=_number(image_size), flat=flat, on_gpu=on_gpu,
         decodes_on_gpu=decodes_on_gpu, run_folder=repr(run_folder), augment=repr(augment),
-        is_augmented=augment != BASIC,
+        is_augmented=augment != BASIC, is_special=is_special and not shards, empty_classes=empty_classes,
+        leave_out=_wrapped([f"{path!r}," for path in leave_out], "    ", "    ") if leave_out else "",
         before=lines_before(candidate.allocator), as_bytes=candidate.transfer == "uint8", endings=_ENDINGS,
         call=_call(candidate, root), fields=_fields(candidate),
         turns=_wrapped([f"{number}: '{turn}'," for number, turn in TURNS.items()], "    ", "    "),
@@ -75,20 +98,22 @@ def for_training(candidate: Candidate, accelerator: AcceleratorSpec) -> Candidat
 
 def needs_open_loader(candidate: Candidate) -> bool:
     """Whether the code must call :func:`pipetune.open_loader`, because a plain ``DataLoader`` cannot load like this."""
-    return _template_of(candidate, shards=False) == _OPEN_LOADER
+    return _template_of(candidate) == _OPEN_LOADER
 
 
 _OPEN_LOADER = "open_loader"
 
 
-def _template_of(candidate: Candidate, *, shards: bool, ranks: int = 1, augment: str = BASIC) -> str:
+def _template_of(candidate: Candidate, *, needs_ours: bool = False, ranks: int = 1, augment: str = BASIC) -> str:
     loader = loader_for(candidate)
-    if (ranks > 1 or augment != BASIC) and loader.name != USER:
+    if loader.name == USER:
+        return loader.name
+    if needs_ours or ranks > 1 or augment != BASIC:
         return _OPEN_LOADER
     if loader.has_decoder:
         return loader.name
     code = find_backend(candidate.backend).code
-    if code is None or shards or loader.name != TORCH or candidate.reuse_buffers:
+    if code is None or loader.name != TORCH or candidate.reuse_buffers:
         return _OPEN_LOADER
     return code
 

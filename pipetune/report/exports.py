@@ -17,9 +17,10 @@ from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, stage_rows
 from pipetune.report.line import texts
+from pipetune.report.notices_text import notice_lines
 from pipetune.report.run_name import name_of
 from pipetune.report.script_text import to_do
-from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines, to_be_set
+from pipetune.report.sweep_text import conclusion_lines, in_ranks, to_be_set
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pipetune.datasets.image_notes import count_noun, describe_audit, list_label_notes
+from pipetune.datasets.index import MAX_SKIPPED_KEPT
 from pipetune.records.pack import CORES, READING, Gain, PackPlan, PackResult
 from pipetune.report.line import Kind, Line
 from pipetune.units import format_bytes, format_duration, format_rate, format_share, whole_percent
@@ -31,9 +33,10 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
     half = _half(plan.total_bytes, plan.total_bytes_ci95)
     lines = [Line(
         Kind.HEADLINE,
-        f"{what}{plan.images:,} images of {plan.classes:,} classes, {format_bytes(plan.source_bytes)}, become about "
-        f"{format_bytes(round(plan.total_bytes))} ±{format_share(half)} in {plan.shards:,} "
-        f"{'shard' if plan.shards == 1 else 'shards'}",
+        f"{what}{count_noun(plan.images, 'image', 'images')} of {count_noun(plan.classes, 'class', 'classes')}, "
+        f"{format_bytes(plan.source_bytes)}, {'becomes' if plan.images == 1 else 'become'} about "
+        f"{format_bytes(round(plan.total_bytes))} ±{format_share(half)} in "
+        f"{count_noun(plan.shards, 'shard', 'shards')}",
     )]  # fmt: skip
     limit = _LIMITS.get(plan.limited_by, "writing")
     what = "Packing" if plan.together == 1 else f"Packing all {plan.together} at the same time"
@@ -81,9 +84,12 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
             "packed, and will be listed in rejected.jsonl",
         ))  # fmt: skip
     if plan.unusable:
-        lines.append(Line(
-            Kind.WARNING, f"{plan.unusable:,} other entries cannot be used, and will be listed in rejected.jsonl"
-        ))  # fmt: skip
+        first = f"the first {MAX_SKIPPED_KEPT} " if plan.unusable > MAX_SKIPPED_KEPT else ""
+        entries = count_noun(plan.unusable, "other entry", "other entries")
+        lines.append(Line(Kind.WARNING, f"{entries} cannot be used, and {first}will be listed in rejected.jsonl"))
+    if plan.audit is not None:
+        lines.append(Line(Kind.DETAIL, f"The source: {describe_audit(plan.audit)}."))
+        lines += [Line(Kind.WARNING, note) for note in list_label_notes(plan.audit)]
     if plan.total_bytes > plan.source_bytes:
         lines.append(Line(Kind.WARNING, "the pack will be larger than its source"))
     return lines
@@ -100,7 +106,7 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
         )]  # fmt: skip
     lines = [Line(
         Kind.HEADLINE,
-        f"{what}{result.images:,} images in {result.shards:,} {'shard' if result.shards == 1 else 'shards'}, "
+        f"{what}{count_noun(result.images, 'image', 'images')} in {count_noun(result.shards, 'shard', 'shards')}, "
         f"{format_bytes(result.total_bytes)}{_beside(result.total_bytes, plan.total_bytes)}, in "
         f"{format_duration(result.seconds)}{_beside(result.seconds, plan.seconds)}"
         f"{'' if plan.together == 1 else ', all together'}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD, python_start
@@ -12,11 +14,19 @@ from pipetune.records.redact import HIDDEN
 from pipetune.records.script import ScriptLoader, ScriptSummary, SettingOrigin
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.sourcetext.command_options import set_option
+from pipetune.stats.intervals import ratio_interval
 from pipetune.sweeping.result import SweepResult
+from pipetune.sweeping.worker_limits import why_not_kept
 from pipetune.units import format_duration
 
 #: Workers that start anew for each epoch are spoken of from this share of the time on.
 _LEAST_RESTART_FRAC = 0.02
+#: When workers that live on train as those do that start anew. Whether the script changes the data set is watched while
+#: it is measured (:meth:`pipetune.hook.source.Source.begin_epoch`).
+_KEPT_CONDITION = (
+    "workers that live on keep their copy of the data set, and worker_init_fn runs once: the training is the same as "
+    "long as the script changes nothing of the data set between epochs (no change was seen while it was measured)"
+)
 #: What stands in a stored command in place of something else -> what to do about it.
 _TO_WRITE = {
     HIDDEN: f"({HIDDEN} stands for a value that looks like a secret: write it as before)",
@@ -38,6 +48,8 @@ def changes_of(loader: ScriptLoader, candidate: Candidate) -> dict[str, tuple[ob
         new["multiprocessing_context"] = candidate.start_method
     if not workers:
         del new["in_order"]
+    if candidate.keep_workers:
+        new["persistent_workers"] = True
     if not workers and loader.settings.get("persistent_workers"):
         new["persistent_workers"] = False
     old = {**loader.settings, "multiprocessing_context": loader.settings.get("start_method")}
@@ -146,10 +158,11 @@ def to_do(result: SweepResult, run_folder: str) -> list[str]:
     return lines
 
 
-def _restart_note(summary: ScriptSummary, chosen: Outcome | None) -> str | None:
-    """That each epoch begins with a wait for new workers, where that is a noticeable share of an epoch."""
+def _restart_note(summary: ScriptSummary, chosen: Outcome | None, outcomes: Sequence[Outcome]) -> str | None:
+    """That each epoch begins with a wait for new workers, where that is a noticeable share of an epoch, and what came
+    of workers that live on."""
     m = None if chosen is None else chosen.measurement
-    if chosen is None or m is None or summary.loader is None:
+    if chosen is None or m is None or summary.loader is None or chosen.candidate.keep_workers:
         return None
     samples = summary.loader.samples_between_starts(chosen.candidate.num_workers)
     if samples is None:
@@ -161,21 +174,35 @@ def _restart_note(summary: ScriptSummary, chosen: Outcome | None) -> str | None:
     return (
         f"an epoch takes {format_duration(epoch_s)}, of which {format_duration(first_s)} go to workers that end and "
         f"start anew ({100 * first_s / epoch_s:.0f} % of the time, which the rates here "
-        f"{'include' if counted else 'leave out'}); persistent_workers=True keeps them, if the data set stays the same "
-        "in all epochs"
+        f"{'include' if counted else 'leave out'}); {_kept_instead(summary.loader, chosen, outcomes)}"
     )
 
 
-def script_notes(summary: ScriptSummary, chosen: Outcome | None = None) -> list[str]:
+def _kept_instead(loader: ScriptLoader, chosen: Outcome, outcomes: Sequence[Outcome]) -> str:
+    """What workers that live on came to, or why that was not measured."""
+    candidate = replace(chosen.candidate, keep_workers=True)
+    kept = next((one.measurement for one in reversed(outcomes) if one.candidate == candidate and one.measurement), None)
+    if kept is None:
+        return why_not_kept(loader) or "persistent_workers=True, which keeps them, was not measured"
+    assert chosen.measurement is not None
+    low, high = ratio_interval(kept.samples_per_s, kept.ci95, chosen.measurement)
+    gain = kept.samples_per_s / chosen.measurement.samples_per_s
+    return f"with persistent_workers=True, which keeps them, it was {gain:.2f} times as fast ({low:.2f} to {high:.2f})"
+
+
+def script_notes(summary: ScriptSummary, chosen: Outcome | None = None, outcomes: Sequence[Outcome] = ()) -> list[str]:
     """What to know of a script that was measured: its starts, how its epochs begin, and what it has touched.
 
     Args:
         chosen: the recommendation, or the script as it is.
+        outcomes: all that was measured.
     """
     found = list(summary.notes)
-    restart = _restart_note(summary, chosen)
+    restart = _restart_note(summary, chosen, outcomes)
     if restart is not None:
         found.append(restart)
+    if chosen is not None and chosen.candidate.keep_workers:
+        found.append(_KEPT_CONDITION)
     if summary.setup_s is not None:
         times = "once" if summary.starts == 1 else f"{summary.starts} times"
         found.append(f"the script was started {times}; it takes {format_duration(summary.setup_s)} until it trains")

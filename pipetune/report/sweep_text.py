@@ -6,19 +6,18 @@ import math
 from typing import TYPE_CHECKING
 
 from pipetune.augmentation.recipes import BASIC, DEVICE, RECIPES
-from pipetune.candidates.describe import describe, describe_outcome
-from pipetune.candidates.fit import LACKS_OPEN_FILES
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import cores_for
 from pipetune.diagnosis.causes import HEALTHY
-from pipetune.records.shares import slowest_host
-from pipetune.records.shortage import Shortage
-from pipetune.records.sweep import Measurement, Outcome, slowest_of
+from pipetune.records.sweep import Measurement, Outcome
+from pipetune.registry import USER
 from pipetune.report.ceilings_text import ceilings_lines
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
+from pipetune.report.edit_text import may_help_line, proven_saving, stays_headline
 from pipetune.report.line import Kind, Line
+from pipetune.report.ranks_text import hosts_text, ranks_text
 from pipetune.report.terminal.signs import clean
 from pipetune.search import meets
-from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes, format_rate, format_share
 
@@ -33,16 +32,10 @@ _MIN_COLUMNS = 2
 _SLOWER = 0.05
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
-#: Ranks whose rates differ by less than this share are as fast, and shorter waits are not mentioned.
-_RANKS_APART = 0.005
-#: Hosts that read less than this (bytes/s) have their files in memory.
-_READING = 1e6
 #: Maximum number of ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
-#: The legend of the table: its signs, and its column of pixels.
-SIGNS = "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval"
-SIGNS_OF_OWN = SIGNS.replace("PyTorch default", "as you have it")
+#: The legend of the column of pixels.
 PIXELS = "pixels: = the same as Pillow's; otherwise their PSNR against Pillow's (48 dB is one grey level)"
 
 
@@ -70,6 +63,8 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
         lines.append(Line(Kind.HEADLINE, f"FAILED: {result.message}."))
     elif result.recommended is None or result.recommended.measurement is None:
         lines.append(Line(Kind.HEADLINE, "Nothing has been measured yet."))
+    elif result.stays:
+        lines += _stays(result, result.recommended, result.recommended.measurement)
     elif meets(result.recommended.measurement, result.goal):
         lines += _met(result, result.recommended, result.recommended.measurement)
     else:
@@ -107,7 +102,9 @@ def _delivered(m: Measurement) -> str:
     if m.goodput is None:
         return format_interval(m, " samples/s")
     share = f"{format_share(m.goodput)} of what the accelerator can take"
-    if m.ranks:
+    if m.goodput >= 1:
+        share = "as fast as with batches that are always ready, within the measurement error"
+    elif m.ranks:
         share = f"the slowest rank {format_share(m.goodput)} of what its accelerator can take"
     return f"{format_interval(m, ' samples/s')} ({share})"
 
@@ -121,17 +118,34 @@ def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
     return [Line(Kind.HEADLINE, f"Recommended: {what}. {numbers}"), *_how_sure(result)]
 
 
-def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+def _stays(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+    """No edit is proven to be worth it."""
+    lines = [stays_headline(result), may_help_line(result)]
+    if not meets(m, result.goal):
+        lines += [Line(Kind.DETAIL, _none_reaches(result)), *_why_short(result, outcome, m)]
+    return lines + _how_sure(result)
+
+
+def _none_reaches(result: SweepResult) -> str:
     nvml = result.goal.metric == "nvml"
     target = f"{format_share(result.goal.target)} {'GPU utilisation' if nvml else 'of what the accelerator can take'}"
     if result.complete:
-        text = f"No candidate reaches the target of {target}."
-    else:
-        text = f"None of the candidates measured so far reaches the target of {target}."
-    lines = [Line(Kind.HEADLINE, text)]
+        return f"No candidate reaches the target of {target}."
+    return f"None of the candidates measured so far reaches the target of {target}."
+
+
+def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+    nvml = result.goal.metric == "nvml"
+    lines = [Line(Kind.HEADLINE, _none_reaches(result))]
     util = f", at {m.gpu_util_pct:.0f} % GPU utilisation" if nvml and m.gpu_util_pct is not None else ""
     text = f"Nearest: {describe(outcome.candidate)}. It delivers {_delivered(m)}{util}{_gain(result)}."
     lines.append(Line(Kind.DETAIL, text))
+    return lines + _why_short(result, outcome, m) + _how_sure(result)
+
+
+def _why_short(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
+    """Why a candidate misses the target, and what it would take to reach it."""
+    lines = []
     diagnosis = result.diagnose(outcome)
     if diagnosis and diagnosis.cause != HEALTHY:  # a target above what counts as healthy
         text = f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)})."
@@ -141,13 +155,17 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
     if result.complete and needed is not None and needed > result.usable_cores:
         movable = result.movable_recipe(outcome.candidate)
         moved = "" if movable is None else f"{movable} on the device (transforms_on=device), "
+        if outcome.candidate.loader == USER:  # whose samples need not be images
+            who, helps = "loading", "more cores, or samples that take less CPU time to load."
+        else:
+            who, less = "this decoder", "a decoder that takes less CPU time, smaller images (pipetune pack)"
+            helps = f"more cores, {less}, {moved}or decoding on the GPU."
         text = (
-            f"To reach the target, this decoder would need about {needed:.1f} cores; {result.usable_cores:g} are "
-            f"usable. What would help: more cores, a decoder that takes less CPU time, smaller images (pipetune pack), "
-            f"{moved}or decoding on the GPU."
+            f"To reach the target, {who} would need about {needed:.1f} cores; {result.usable_cores:g} are usable. What "
+            f"would help: {helps}"
         )
         lines.append(Line(Kind.DETAIL, text))
-    return lines + _how_sure(result)
+    return lines
 
 
 def _how_sure(result: SweepResult) -> list[Line]:
@@ -157,7 +175,7 @@ def _how_sure(result: SweepResult) -> list[Line]:
     if m is not None and m.hosts:
         lines.append(Line(Kind.DETAIL, hosts_text(m)))
     if m is not None and m.ranks:
-        lines.append(Line(Kind.DETAIL, _ranks(m)))
+        lines.append(Line(Kind.DETAIL, ranks_text(m)))
     if chosen and m is not None and (m.step_slower_frac or 0) > _SLOWER:
         share = format_share(m.step_slower_frac or 0)
         # Without workers, decoding drives the step's data out of the caches.
@@ -187,42 +205,12 @@ def in_ranks(result: SweepResult) -> str:
     return f" in each of {ranks} ranks" if ranks > 1 else ""
 
 
-def hosts_text(m: Measurement) -> str:
-    """What all hosts together deliver, and how far they are apart."""
-    rates = [share.samples_per_s for share in m.hosts]
-    slowest, fastest = slowest_host(m.hosts), max(m.hosts, key=lambda share: share.samples_per_s)
-    text = f"{len(m.hosts)} hosts at the same time deliver {format_rate(sum(rates), ' samples/s')} together"
-    if max(rates) / min(rates) - 1 < _RANKS_APART:
-        text += f", each {format_rate(slowest.samples_per_s, ' samples/s')}"
-    else:
-        text += f"; the slowest, {slowest.name}, {format_rate(slowest.samples_per_s, ' samples/s')}"
-        if fastest is not slowest:
-            text += f", {fastest.name} {format_share(fastest.samples_per_s / slowest.samples_per_s - 1)} more"
-    read = [share.read_bytes_per_s for share in m.hosts if share.read_bytes_per_s is not None]
-    if len(read) == len(m.hosts) and sum(read) >= _READING:
-        text += f"; together they read {sum(read) / 1e6:,.0f} MB/s from storage"
-    return text + "."
-
-
-def _ranks(m: Measurement) -> str:
-    """How far the ranks are apart, and how long they wait for each other."""
-    slowest = slowest_of(m)
-    assert slowest is not None  # there are ranks
-    apart = max(share.samples_per_s for share in m.ranks) / slowest.samples_per_s - 1
-    rate = format_rate(slowest.samples_per_s, " samples/s")
-    text = f"Of {len(m.ranks)} ranks the slowest, rank {slowest.rank}, has {rate}"
-    text += f", the fastest {format_share(apart)} more" if apart >= _RANKS_APART else ", and the others as much"
-    if m.others_wait_frac is not None and m.others_wait_frac >= _RANKS_APART:
-        text += f"; accelerators wait for other ranks {format_share(m.others_wait_frac)} of the time"
-    return text + "."
-
-
 def _gain(result: SweepResult) -> str:
     if result.speedup is None or result.speedup_ci95 is None or result.recommended is result.baseline:
         return ""
     low, high = result.speedup_ci95
     than = "the default" if result.untuned_name == "PyTorch's default" else result.untuned_name
-    return f", {result.speedup:.2f} times {than} ({low:.2f} to {high:.2f})"
+    return f", {result.speedup:.2f} times {than} ({low:.2f} to {high:.2f}){proven_saving(result)}"
 
 
 def _cost(m: Measurement) -> str:
@@ -259,68 +247,11 @@ def ranking_table(result: SweepResult, width: int) -> Table:
     return table
 
 
-def notice_lines(result: SweepResult) -> list[Line]:
-    """What to know before the ranking is trusted: candidates that were skipped or failed, and warnings."""
-    lines = [*_skipped(result), *_failed(result), *_warnings(result), *_off_usual_speed(result)]
-    return [Line(Kind.WARNING, text) for text in lines]
-
-
-def _failed(result: SweepResult) -> list[str]:
-    return [
-        f"{describe(outcome.candidate)}: failed in phase {outcome.failure.phase} ({outcome.failure.kind}): "
-        f"{outcome.failure.message}" + (f"; {outcome.failure.hint}" if outcome.failure.hint else "")
-        for outcome in result.ranking
-        if outcome.failure
-    ]
-
-
-def _skipped(result: SweepResult) -> list[str]:
-    """Candidates that do not fit on this machine: a line per resource that is short, with the smallest candidate."""
-    lines = []
-    for shortage in result.shortages:
-        group = [(candidate, failure) for candidate, failure in result.does_not_fit if failure.kind == shortage.kind]
-        candidate, failure = min(group, key=lambda pair: pair[0].num_workers * max(1, pair[0].prefetch_depth))
-        others = f" (and {len(group) - 1} more{_most(shortage)})" if len(group) > 1 else ""
-        lines.append(f"{describe(candidate)}{others}: skipped: {failure.message}; {shortage.remedy}")
-    return lines
-
-
-def _most(shortage: Shortage) -> str:
-    """What the largest candidate needs of it; empty where they all need as much, or it is not known."""
-    if shortage.most_needed is None or shortage.most_needed == shortage.least_needed:
-        return ""
-    is_memory = shortage.kind != LACKS_OPEN_FILES
-    needed = format_bytes(shortage.most_needed) if is_memory else f"{shortage.most_needed} files"
-    return f", which need up to {needed}"
-
-
-def _warnings(result: SweepResult) -> list[str]:
-    """Each distinct warning once, with the candidates that it concerns."""
-    concerned: dict[str, list[str]] = {}
-    for outcome in _measured(result):
-        assert outcome.measurement is not None
-        for warning in outcome.measurement.warnings:
-            concerned.setdefault(warning, []).append(describe_outcome(outcome))
-    return [f"{'; '.join(names)}: {warning}" for warning, names in concerned.items()]
-
-
-def _off_usual_speed(result: SweepResult) -> list[str]:
-    """Candidates during whose measurement the machine was faster or slower than usual."""
-    measurements = [outcome.measurement for outcome in result.outcomes]
-    off = []
-    for outcome in _measured(result):
-        assert outcome.measurement is not None
-        change = off_usual_speed(outcome.measurement, measurements)
-        if abs(change) > OFF_USUAL_LIMIT:
-            off.append(f"{describe_outcome(outcome)} ({100 * change:+.0f} %)")
-    text = f"measured while the machine ran at another speed than usual in this sweep: {'; '.join(off)}"
-    return [text] if off else []
-
-
-def _measured(result: SweepResult) -> list[Outcome]:
-    """The ceiling and the ranking, without failures."""
-    found = (*([result.ceiling] if result.ceiling else []), *result.ranking)
-    return [outcome for outcome in found if outcome.measurement is not None]
+def signs_line(result: SweepResult) -> str:
+    """The legend of the table: the signs that are in it."""
+    marks = {mark_of(result, outcome) for outcome in result.ranking if outcome.measurement}
+    signs = [f"{_SIGNS[mark]} {mark}" for mark in Mark if mark in marks]
+    return "   ".join([*signs, "± 95 % interval"])
 
 
 def path_lines(result: SweepResult) -> list[str]:
@@ -340,6 +271,6 @@ def path_lines(result: SweepResult) -> list[str]:
 def to_be_set(result: SweepResult) -> bool:
     """Whether there is something to set: nothing is found where the default comes nearest and misses the target."""
     recommended = result.recommended
-    if recommended is None or recommended.measurement is None or result.script is not None:
+    if recommended is None or recommended.measurement is None or result.script is not None or result.stays:
         return False
     return meets(recommended.measurement, result.goal) or recommended.role != "baseline"

@@ -3,8 +3,9 @@
 The steps, a file each: ``probes`` measures one worker of each backend and tunes the settings on the fastest;
 ``next_step`` finds each backend's smallest sufficient worker count; ``refine`` tries what is near the best candidate;
 ``blocks`` measures what is undecided side by side. ``pooled`` combines all outcomes so far, ``costs`` is what a
-candidate costs, ``choice`` the recommendation with its ``ties`` and ``uncertainties``, ``left_out`` why the others were
-not measured. There is no state: the same outcomes lead to the same proposal, so an interrupted sweep can be resumed.
+candidate costs, ``choice`` the best candidate with its ``ties`` and ``uncertainties``, ``proof`` whether it is proven
+to be worth an edit, ``recommend`` what is recommended then, ``left_out`` why the others were not measured. There is no
+state: the same outcomes lead to the same proposal, so an interrupted sweep can be resumed.
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the rate grows with workers up to a knee,
 and a model that needs a dozen points to begin with has measured half the grid by then.
@@ -23,10 +24,11 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import has_own_start, limit_of, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
-from pipetune.search.effort import EFFORTS, enough, is_thorough
+from pipetune.search.effort import EFFORTS, cores_decide, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
-from pipetune.search.pooled import achieved, baseline, latest, meets, pool, untuned_name
+from pipetune.search.pooled import achieved, baseline, is_clearly_sufficient, latest, meets, pool, untuned_name
+from pipetune.search.recommend import Recommendation, recommend
 from pipetune.search.state import State
 from pipetune.search.tuning import lead_of, tune, untried_of
 
@@ -34,11 +36,14 @@ __all__ = [
     "Choice",
     "LeftOut",
     "Proposal",
+    "Recommendation",
     "achieved",
     "baseline",
     "choose",
+    "cores_decide",
     "ended_because",
     "has_own_start",
+    "is_clearly_sufficient",
     "is_confirmed",
     "is_exhausted",
     "latest",
@@ -47,6 +52,7 @@ __all__ = [
     "meets",
     "pool",
     "propose",
+    "recommend",
     "untuned_name",
 ]  # fmt: skip
 
@@ -63,7 +69,14 @@ class Proposal:
 
 
 def propose(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, *, grid: bool = False, blocks: int | None = None
+    space: Space,
+    outcomes: Sequence[Outcome],
+    goal: Goal,
+    seed: int,
+    *,
+    grid: bool = False,
+    blocks: int | None = None,
+    turns: bool = True,
 ) -> Proposal | None:
     """The candidate to measure next; ``None`` when the search is done.
 
@@ -73,6 +86,7 @@ def propose(
         grid: measure every candidate, in random order.
         blocks: maximum number of blocks in which the best candidates are compared side by side; ``None``: as many as
             the goal's effort has.
+        turns: there is time for candidates to take turns in the user's running script.
     """
     block = unfinished_block(space, outcomes, goal, seed)
     if block is None:
@@ -82,7 +96,8 @@ def propose(
             step = None if _over(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
-        block = next_block(space, outcomes, goal, seed, limit_of(space, outcomes, goal) if blocks is None else blocks)
+        limit = limit_of(space, outcomes, goal) if blocks is None else blocks
+        block = next_block(space, outcomes, goal, seed, limit, turns=turns)
     if block is None:
         return None
     return Proposal(candidate=block[0], why="side by side with its rivals, because it is undecided", block=block[1])

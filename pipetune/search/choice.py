@@ -88,7 +88,9 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float
     pairs = eligible(outcomes, goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     suffices = bool(enough)
-    if not suffices:
+    if suffices:
+        enough = _without_losses(enough, space)
+    else:
         fastest = _without_chance_gains(closest(pairs, goal), pairs, goal, space)
         enough = _as_good_confirmed(fastest, pairs, goal, space)
     for name in goal.cheapest:
@@ -99,6 +101,17 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float
             enough = [pair for pair in enough if pair[0].candidate == space.untuned] or enough
     first = min(enough, key=lambda pair: _simplicity(pair[0].candidate), default=None)
     return first[0] if first else None
+
+
+def _without_losses(enough: list[Pair], space: Space) -> list[Pair]:
+    """The sufficient candidates; where the baseline is one, without those that are slower than it.
+
+    Why: an edit that costs more than :data:`SAME_RATE` of the rate is not recommended, whatever it saves.
+    """
+    base = next((m for outcome, m in enough if outcome.candidate == baseline(space)), None)
+    if base is None:
+        return enough
+    return [pair for pair in enough if pair[1].samples_per_s >= (1 - SAME_RATE) * base.samples_per_s]
 
 
 def _without_chance_gains(fastest: list[Pair], pairs: Sequence[Pair], goal: Goal, space: Space) -> list[Pair]:

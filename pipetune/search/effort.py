@@ -17,7 +17,7 @@ from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outco
 from pipetune.registry import THREADS, find_backend, is_exact
 from pipetune.search.choice import as_in_space, cheapest
 from pipetune.search.costs import loses_before_cores
-from pipetune.search.pooled import baseline, cores_of, is_inconclusive, meets, rate_at_target
+from pipetune.search.pooled import baseline, cores_of, is_clearly_sufficient, meets, rate_at_target
 from pipetune.search.state import Chosen, State
 
 
@@ -37,9 +37,12 @@ class Effort:
     """The same where no candidate reaches the target, so that the fastest is looked for: decoders are often closer to
     each other than repeats of one are (3 % and 4 % apart in benchmarks/search/time_to_recommendation.py)."""
     rounds_in_script: int
-    """So often the best candidates take turns in the user's running script at most, before fresh starts of it confirm
-    what is recommended. Chosen: a round with one rival hardly makes chance decide less often, so only a thorough search
-    has any."""
+    """So often candidates take turns in the user's running script at most, before fresh starts of it confirm what is
+    recommended: the best one and the script as it is, while it is not proven that the script should be changed; in a
+    thorough search also the best one and its rivals."""
+    blocks_for_proof: int
+    """So often the best candidate and the baseline are compared side by side at most, while it is not proven that the
+    baseline should be changed, and further blocks may prove it."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
     most: float
@@ -53,17 +56,17 @@ DEFAULT_EFFORT = "normal"
 EFFORTS = {
     "quick": Effort(
         least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, blocks_where_none=1,
-        rounds_in_script=0, rivals=1, most=20,
+        rounds_in_script=1, blocks_for_proof=2, rivals=1, most=20,
         about="ends with the first candidate that is sufficient",
     ),
     "normal": Effort(
-        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rounds_in_script=0,
-        rivals=1, most=24,
+        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rounds_in_script=3,
+        blocks_for_proof=3, rivals=1, most=24,
         about="ends when less than one core, or less than a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
         least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, blocks_where_none=3, rounds_in_script=2,
-        rivals=2, most=float("inf"),
+        blocks_for_proof=4, rivals=2, most=float("inf"),
         about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip
@@ -107,9 +110,11 @@ def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     if best is None or best.measurement is None or not meets(best.measurement, state.goal):
         return None
-    if is_inconclusive(best.measurement, state.goal):
+    if not is_clearly_sufficient(best.measurement, state.goal, state.space):
         return None
-    if not _cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
+    if state.space.confirm_alone and best.measurement.cores_used is None:
+        return "what loading takes of the CPU is not known, so no saving could be proven"
+    if not cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
         return None
     if not state.space.has(as_in_space(best.candidate, state.space)):
         return None  # the default, which the user's options leave out
@@ -160,8 +165,8 @@ def leaves_cores(state: State, measurement: Measurement) -> bool:
     return usable is None or used is None or used + (measurement.step_cores or 0.0) < (1 - SPARE_CORES) * usable
 
 
-def _cores_decide(goal: Goal) -> bool:
-    """Cores are the first cost in which CPU decoders differ, so that a saving in cores is what a search is for."""
+def cores_decide(goal: Goal) -> bool:
+    """Whether cores are the first cost in which CPU decoders differ: a saving in cores is what a search is for."""
     return next((name for name in goal.cheapest if name != "accelerator"), "cores") == "cores"
 
 

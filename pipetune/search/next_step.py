@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from pipetune.candidates.settings import KEEP_WORKERS
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Outcome
 from pipetune.registry import find_backend, native_workers
@@ -25,6 +26,7 @@ from pipetune.search.pooled import baseline, meets
 from pipetune.search.probes import next_likely_probe, next_probe
 from pipetune.search.pruning import dominated
 from pipetune.search.refine import next_refinement
+from pipetune.search.restarts import keeps_workers, next_restart_remedy
 from pipetune.search.state import Chosen, State, Step
 from pipetune.search.tuning import by_usual_cost, lead_of, tune
 from pipetune.search.worker_count import next_count
@@ -33,6 +35,8 @@ from pipetune.stats.noise import difference_by_chance
 
 def next_step(state: State, seed: int) -> Step | None:
     """What to measure next, and why; ``None`` when the search is done."""
+    if baseline(state.space).key in state.outcomes and (remedy := next_restart_remedy(state)) is not None:
+        return remedy
     step, settings = next_probe(state, seed)
     if step is not None or not settings:
         return step
@@ -45,9 +49,16 @@ def next_step(state: State, seed: int) -> Step | None:
         # The best one's backend stays, also where only idle cores brought it back.
         stays = best is not None and best.candidate.backend == backend and best.candidate.num_workers > 1
         in_play = stays or dominated(state, backend, settings) is None
-        if in_play and (step := next_count(state, backend, settings[backend])):
+        chosen = _with_kept_workers(state, backend, settings[backend])
+        if in_play and (step := next_count(state, backend, chosen)):
             return step
     return next_likely_probe(state) or next_refinement(state, settings) or _spare_cores(state, settings)
+
+
+def _with_kept_workers(state: State, backend: str, chosen: Chosen) -> Chosen:
+    """The settings of a backend, with workers that live on where the best candidate's do."""
+    kept = {**chosen, KEEP_WORKERS: True}
+    return kept if keeps_workers(state) and state.points(backend, kept) else chosen
 
 
 def _in_order(state: State, settings: Mapping[str, Chosen]) -> list[str]:
@@ -89,7 +100,8 @@ def max_candidates(space: Space, *, grid: bool) -> int:
     depths = 2 * (len(space.prefetch) - 1)
     # The best one with and without uncertain settings, then its own worker counts; or its neighbours.
     near = max(settings + 5, 2 + max(counts, default=0)) if settings else 2
-    return min(everything, 1 + probes + sum(counts) + depths + near + len(space.backends))
+    remedies = 2 * sum(len(values) - 1 for _, values in space.restart_remedies)
+    return remedies + min(everything, 1 + probes + sum(counts) + depths + near + len(space.backends))
 
 
 def _spare_cores(state: State, settings: Mapping[str, Chosen]) -> Step | None:

@@ -25,6 +25,8 @@ CHANGED_SPEED = 0.08
 NEWEST = 3
 #: Share of time lost to the loader below which it may have had capacity to spare, by an unknown amount.
 _FED = 0.02
+#: Share of what the target allows to be lost, up to which waiting cannot be what makes a script miss it.
+_HARDLY_WAITS = 0.5
 
 
 def baseline(space: Space) -> Candidate:
@@ -78,6 +80,21 @@ def is_inconclusive(measurement: Measurement, goal: Goal) -> bool:
     """Whether the target lies inside the 95 % interval of what was achieved, so that chance may have decided."""
     interval = achieved_ci95(measurement, goal)
     return interval is not None and interval[0] < goal.target <= interval[1]
+
+
+def is_clearly_sufficient(measurement: Measurement, goal: Goal, space: Space) -> bool:
+    """Whether it reaches the target beyond doubt: with its whole interval; or, in a script, because its loop was hardly
+    seen to wait.
+
+    Why the second: a share of the ceiling has the scatter of two measurements, of slow training steps often more than
+    20 %, while the wait of a loop is read directly.
+    """
+    if not meets(measurement, goal):
+        return False
+    if not is_inconclusive(measurement, goal):
+        return True
+    hardly_waits = waiting_frac(measurement) <= _HARDLY_WAITS * (1 - goal.target)
+    return space.confirm_alone and goal.metric == "goodput" and hardly_waits
 
 
 def cores_of(outcome: Outcome, measurement: Measurement) -> float:

@@ -14,6 +14,7 @@ from pipetune.search.pooled import (
     CHANGED_SPEED,
     achieved_ci95,
     at_present_speed,
+    is_clearly_sufficient,
     is_inconclusive,
     meets,
     noise_of,
@@ -61,7 +62,7 @@ def _about_the_target(best: Pair, pairs: Sequence[Pair], goal: Goal, space: Spac
     measurement = best[1]
     low, high = achieved_ci95(measurement, goal) or (math.nan, math.nan)
     what = "GPU utilisation" if goal.metric == "nvml" else "goodput"
-    if is_inconclusive(measurement, goal):
+    if is_inconclusive(measurement, goal) and not is_clearly_sufficient(measurement, goal, space):
         may = "may miss" if meets(measurement, goal) else "may yet reach"
         yield f"its {what} lies between {low:.2f} and {min(1.0, high):.2f}: it {may} the target of {goal.target:g}"
     for outcome, m in pairs if meets(measurement, goal) else ():

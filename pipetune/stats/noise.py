@@ -221,6 +221,12 @@ def waiting_frac(measurement: Measurement) -> float:
     return min(1.0, measurement.accelerator_idle_frac + min(others, lost))
 
 
+def restarting_frac(measurement: Measurement) -> float:
+    """Share of the time (0..1) that goes to epochs' beginnings: workers that start anew with each, or wait for it."""
+    steady = measurement.steady_samples_per_s
+    return 0.0 if steady is None else max(0.0, 1 - measurement.samples_per_s / steady)
+
+
 def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:
     """Relative difference of the machine's speed during one measurement from the median of the sweep; > 0: faster.
 

@@ -23,6 +23,7 @@ from pipetune.records.prediction import Prediction
 from pipetune.records.sweep import Candidate, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.pooled import repetitions
+from pipetune.stats.ceilings import restate
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
 from pipetune.sweeping.lost_device import check_device
@@ -35,6 +36,7 @@ from pipetune.sweeping.next_proposal import (
     needs_new_process,
     next_proposal,
     propose_ceiling,
+    propose_repeated_ceiling,
 )
 from pipetune.sweeping.observer import Event
 from pipetune.sweeping.own_failure import check_script
@@ -52,6 +54,10 @@ _SPEED_HOLDS_S = 2.0
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
 
+
+#: A script's ceiling that took longer (s) is not repeated to see a steadier one: its steps are slow, and one that is
+#: too low is repeated once a candidate has refuted it.
+_DEAR_CEILING_S = 15.0
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
 Save = Callable[[Outcome, Recording], None]
@@ -105,11 +111,17 @@ def sweep(
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
             check_script(plan, bench.candidates)
+            yield from bench.repeat_refuted_ceiling()
             has_started = has_own_start(plan, proposal, bench.candidates) or not bench.candidates[-1].forked
-            if plan.in_script and has_started:
-                break  # too dear to be repeated
+            if plan.in_script and (has_started or _is_clear(plan, bench.candidates[-1])):
+                break  # too dear to be repeated, or at another speed of the machine the answer would be the same
             if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break
+
+
+def _is_clear(plan: Plan, outcome: Outcome) -> bool:
+    m = outcome.measurement
+    return m is not None and search.is_clearly_sufficient(m, plan.goal, plan.space)
 
 
 class _Bench:
@@ -121,6 +133,7 @@ class _Bench:
     ) -> None:  # fmt: skip
         self._measure_candidate, self._find_bad_images, self._clock = measure, find_bad_images, clock
         self._began = clock()
+        self._measured = list(known)
         self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
         self._ceilings = [outcome for outcome in known if outcome.is_ceiling]
         self._other_batches = {outcome.candidate.batch_size for outcome in known if outcome.other_batch}
@@ -141,7 +154,10 @@ class _Bench:
     @property
     def so_far(self) -> SoFar:
         """What was measured."""
-        return SoFar(candidates=self.candidates, ceilings=self._ceilings, seconds=self.seconds)
+        candidates = [outcome for outcome in restate(self._measured) if outcome.role != "ceiling"]
+        return SoFar(
+            candidates=candidates, ceilings=self._ceilings, seconds=self.seconds, in_order=tuple(self._measured)
+        )
 
     def unfinished(self) -> Outcome | None:
         """The last outcome of an interrupted sweep, where it was about to be repeated."""
@@ -156,6 +172,8 @@ class _Bench:
         known = self._ceiling
         for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
             if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
+                return
+            if self._ceiling and self._ceiling.measurement and self._is_dear(self._ceiling):
                 return
             for outcome in self._measure(
                 Proposal(candidate=search.baseline(self._plan.space), why="the ceiling"), "ceiling", attempt, workload
@@ -174,6 +192,9 @@ class _Bench:
                     f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
                     hint=failure.hint,
                 )
+
+    def _is_dear(self, ceiling: Outcome) -> bool:
+        return self._plan.in_script and ceiling.wall_s > _DEAR_CEILING_S
 
     def measure_ceilings_of_other_batches(self) -> Iterator[Outcome]:
         """With other batch sizes; one that does not fit on the device fails, and the sweep goes on."""
@@ -196,6 +217,17 @@ class _Bench:
             self._ceilings.append(outcome)
             if outcome.measurement is not None:
                 self._ceiling = outcome
+
+    def repeat_refuted_ceiling(self) -> Iterator[Outcome]:
+        """Again where a candidate was faster than it by more than chance explains; the higher one then counts."""
+        proposal = propose_repeated_ceiling(self._plan, self.so_far)
+        if proposal is None:
+            return
+        for outcome in self._measure(proposal, "ceiling", 1, self._ceilings_workload):
+            yield outcome
+            self._ceilings.append(outcome)
+        standing = [outcome for outcome in restate(self._measured) if outcome.is_ceiling and outcome.measurement]
+        self._ceiling = standing[-1] if standing else self._ceiling
 
     @property
     def _ceilings_workload(self) -> Workload:
@@ -251,6 +283,7 @@ class _Bench:
             other_batch=self._has_other_batch(proposal.candidate),
         )
         self._save(outcome, recording)
+        self._measured.append(outcome)
         if role != "ceiling":
             self.candidates.append(outcome)
         if recording.stopped is not None:  # only now, so that a measurement of seconds is not lost

@@ -9,8 +9,16 @@ from statistics import median
 from pipetune import search
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.search import Proposal
+from pipetune.search.effort import is_thorough
+from pipetune.stats.ceilings import count_repeats, find_refuting
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
+
+#: Unless the search is thorough, candidates begin no further turn in the user's running script after so much of the
+#: sweep (s), the set-up not counted: a sweep is to take three set-ups and a minute, the confirmation included.
+MAX_TURNS_BEGIN_S = 40.0
+#: How often a ceiling is measured again in a sweep because candidates were faster, at most.
+MAX_REPEATED_CEILINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +26,21 @@ class SoFar:
     """What a running sweep has measured."""
 
     candidates: Sequence[Outcome]
+    """As shares of a ceiling that none of them has refuted (:func:`pipetune.stats.ceilings.restate`)."""
     ceilings: Sequence[Outcome]
     seconds: float
     """Time since it began."""
+    in_order: Sequence[Outcome] = ()
+    """All outcomes as they were measured, in their order."""
 
 
 def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
     """The next candidate; ``None``: the search is done, or its time is over."""
     outcomes = so_far.candidates
-    proposal = search.propose(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+    turns = is_thorough(plan.goal) or so_far.seconds < MAX_TURNS_BEGIN_S
+    proposal = search.propose(
+        plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks, turns=turns
+    )
     if proposal is None or has_time_for(plan, proposal, so_far):
         return proposal
     # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
@@ -62,6 +76,25 @@ def propose_ceiling(plan: Plan, block: int) -> Proposal:
     """The ceiling that is measured before the candidates of a block."""
     why = "the ceiling, beside the candidates of a block"
     return Proposal(candidate=search.baseline(plan.space), why=why, block=block)
+
+
+def propose_repeated_ceiling(plan: Plan, so_far: SoFar) -> Proposal | None:
+    """The ceiling once more, where a candidate has refuted it; ``None``: it stands, or there is no time for it.
+
+    Where the candidate ran in a fresh start of the user's script, that has ended, and another start for the ceiling
+    alone would be too dear.
+    """
+    refuting = find_refuting(so_far.in_order)
+    if refuting is None or count_repeats(so_far.in_order) >= MAX_REPEATED_CEILINGS:
+        return None
+    if plan.in_script and not refuting.forked:
+        return None
+    why = "the ceiling again, because a candidate was faster"
+    proposal = Proposal(candidate=search.baseline(plan.space), why=why, block=refuting.block)
+    if plan.budget_s is None:
+        return proposal
+    expected_s = _expected_s(plan, proposal, "ceiling", so_far)
+    return proposal if so_far.seconds + expected_s <= plan.budget_s else None
 
 
 def needs_ceiling(plan: Plan, block: int, so_far: SoFar) -> bool:

@@ -16,6 +16,7 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
+from pipetune.stats.ceilings import restate
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
 
@@ -41,7 +42,7 @@ class Progress:
     suffices: bool
     """It reaches the target."""
     default_suffices: bool
-    """PyTorch's default reaches the target."""
+    """PyTorch's default, or the user's own loader as it is, reaches the target beyond doubt."""
     left: TimeLeft | None
     """``None``: not known."""
 
@@ -49,7 +50,7 @@ class Progress:
 def find_progress(plan: Plan, outcomes: Sequence[Outcome]) -> Progress:
     """How far the sweep of a plan has come after these outcomes, the ceilings among them."""
     space, goal, start_s = plan.present_space, plan.goal, plan.new_start_s
-    return progress(space, outcomes, goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
+    return progress(space, restate(outcomes), goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
 
 
 def progress(
@@ -66,7 +67,9 @@ def progress(
     best = None if choice is None else choice.outcome
     untuned = search.latest(candidates).get(search.baseline(space).key)
     return Progress(
-        best=best, suffices=_suffices(best, goal), default_suffices=_suffices(untuned, goal),
+        best=best, suffices=_suffices(best, goal),
+        default_suffices=untuned is not None and untuned.measurement is not None
+        and search.is_clearly_sufficient(untuned.measurement, goal, space),
         left=time_left(space, outcomes, goal, seed, grid=grid, blocks=blocks, new_start_s=new_start_s,
                        clock=clock),
     )  # fmt: skip

@@ -16,12 +16,14 @@ from pipetune.candidates.space import Space
 from pipetune.diagnosis.candidate import counted_cores_of, diagnosis_of
 from pipetune.errors import UsageError
 from pipetune.records.ceilings import BatchCeiling
+from pipetune.records.edit import Edit
 from pipetune.records.script import ScriptSummary
 from pipetune.records.shortage import Shortage
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Measurement, Outcome
 from pipetune.registry import CROP_DECODER, Deviation, find_backend
-from pipetune.stats.intervals import differ, ratio_interval
+from pipetune.stats.ceilings import restate
+from pipetune.stats.intervals import differ
 from pipetune.sweeping.ceilings import ceilings_by_batch
 from pipetune.sweeping.movable_recipe import find_movable_recipe
 from pipetune.sweeping.shortages import find_shortages
@@ -49,7 +51,7 @@ class SweepResult:
     baseline: Outcome | None
     recommended: Outcome | None
     speedup: float | None
-    """Recommended rate / baseline rate."""
+    """Recommended rate / baseline rate, side by side where they were measured so."""
     speedup_ci95: tuple[float, float] | None
     outcomes: tuple[Outcome, ...]
     """In the order of measurement, the ceiling not among them."""
@@ -80,6 +82,15 @@ class SweepResult:
     """The max ingestion rate with several batch sizes, ascending; ``()``: with the candidates' alone."""
     ended_because: str | None = None
     """Why the search would go on with more effort; ``None``: it was thorough, or did not end."""
+    edit: Edit | None = None
+    """The change from the baseline that is recommended; where the baseline stays as it is, the most promising one that
+    is not proven. ``None``: there is none worth a word."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether the baseline stays as it is because no change of it is proven to be worth it."""
+        is_baseline = self.recommended is not None and self.recommended is self.baseline
+        return is_baseline and self.edit is not None and not self.edit.is_proven
 
     @property
     def counted_cores(self) -> float | None:
@@ -93,7 +104,8 @@ class SweepResult:
     def diagnose(self, outcome: Outcome) -> Diagnosis | None:
         """Why the accelerator was idle under a candidate; ``None``: it was not measured."""
         movable = self.movable_recipe(outcome.candidate)
-        return diagnosis_of(outcome, self.usable_cores, self.counted_cores, movable)
+        target = self.goal.target if self.goal.metric == "goodput" else None
+        return diagnosis_of(outcome, self.usable_cores, self.counted_cores, movable, target)
 
 
 def conclude(
@@ -110,6 +122,7 @@ def conclude(
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
         complete: whether the search came to its end, as the sweep knew it; ``None``: derived from the outcomes.
     """
+    outcomes = restate(outcomes)
     ceilings = [outcome for outcome in outcomes if outcome.is_ceiling and outcome.measurement]
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.is_ceiling), None)
     ceiling = ceilings[-1] if ceilings else ceiling
@@ -117,7 +130,8 @@ def conclude(
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
     candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
     ended = search.is_exhausted(space, candidates, goal, grid=grid) if complete is None else complete
-    choice = search.choose(candidates, goal, space)
+    recommendation = search.recommend(candidates, goal, space)
+    choice, edit = (None, None) if recommendation is None else (recommendation.choice, recommendation.edit)
     # As it was measured, not as it would be at another speed of the machine.
     recommended = newest.get(choice.outcome.candidate.key) if choice else None
     met = (
@@ -127,18 +141,20 @@ def conclude(
         measured = any(outcome.measurement for outcome in newest.values())
         too_large = "all that was measured takes more memory than --max-ram grants"
         stopped, message = "failed", message or (too_large if measured else "no candidate could be measured")
-    speedup, speedup_ci95 = _speedup(baseline, recommended)
+    not_baseline = recommended is not None and recommended is not baseline
+    speedup, speedup_ci95 = _speedup(baseline, recommended, edit)
     return SweepResult(
         status=stopped or ("target_met" if met else "target_missed"), goal=goal, accelerator=accelerator,
         dataset=dataset, workload=workload, host=host, usable_cores=usable_cores, ceiling=ceiling, baseline=baseline,
-        recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
+        recommended=recommended, edit=edit, speedup=speedup, speedup_ci95=speedup_ci95,
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
         ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
         shortages=find_shortages(does_not_fit),
         message=message, script=script, untuned_name=search.untuned_name(space),
         ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
         doubts=(
-            *choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended), *_other_pace(ceilings)
+            *choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended, is_edit=not_baseline),
+            *_not_proven(edit, not_baseline, search.untuned_name(space)), *_other_pace(ceilings),
         ) if choice else (),
         ceilings=ceilings_by_batch(outcomes),
         left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
@@ -147,13 +163,20 @@ def conclude(
 
 
 def _cut_short(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, stopped: str | None, *, ended: bool
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, stopped: str | None, *, ended: bool, is_edit: bool
 ) -> Iterator[str]:
     """What the budget was too small for; a search that was stopped says so itself."""
     if stopped is None and not ended:
         yield "the budget was spent before the search came to its end, and a candidate that was not tried may be better"
-    elif stopped is None and not search.is_confirmed(space, outcomes, goal):
+    elif stopped is None and is_edit and not search.is_confirmed(space, outcomes, goal):
         yield "it was not measured a second time alongside its rivals and the default"
+
+
+def _not_proven(edit: Edit | None, not_baseline: bool, untuned_name: str) -> Iterator[str]:
+    """A candidate is recommended without proof only where the user's options leave the baseline out."""
+    if not_baseline and edit is not None and not edit.is_proven:
+        low, high = edit.gain_ci95
+        yield f"it is not proven to be faster than {untuned_name} ({low:.2f} to {high:.2f} times), which was left out"
 
 
 def _other_pace(ceilings: Sequence[Outcome]) -> Iterator[str]:
@@ -198,12 +221,13 @@ def _rank(outcome: Outcome) -> tuple[bool, float]:
     return outcome.measurement is None, -outcome.measurement.samples_per_s if outcome.measurement else 0.0
 
 
-def _speedup(baseline: Outcome | None, recommended: Outcome | None) -> tuple[float | None, tuple[float, float] | None]:
+def _speedup(
+    baseline: Outcome | None, recommended: Outcome | None, edit: Edit | None
+) -> tuple[float | None, tuple[float, float] | None]:
     """Ratio of the rates, with its interval."""
     if baseline is None or recommended is None or baseline.measurement is None or recommended.measurement is None:
         return None, None
-    a, b = recommended.measurement, baseline.measurement
-    ratio = a.samples_per_s / b.samples_per_s
-    if a is b:
+    if recommended.measurement is baseline.measurement:
         return 1.0, (1.0, 1.0)
-    return ratio, ratio_interval(a.samples_per_s, a.ci95, b)
+    assert edit is not None
+    return edit.gain, edit.gain_ci95

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.records.ceilings import BatchCeiling
+from pipetune.records.edit import Edit
 from pipetune.records.script import ScriptSummary
 from pipetune.records.shortage import Shortage
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
@@ -125,9 +126,13 @@ class SweepJson:
     """What gains are stated against: PyTorch's default (Pillow, num_workers=0), or a script or loader of the user's as
     it is."""
     recommended: OutcomeRow | None
-    """The cheapest candidate that meets the target, else the one that comes closest."""
+    """The cheapest candidate that meets the target, else the one that comes closest; the baseline, where no change of
+    it is proven to be worth it (``edit``)."""
+    edit: Edit | None = None
+    """The change from the baseline that is recommended; where the baseline is, the most promising one that is not
+    proven. null: there is none worth a word, or the baseline was not measured."""
     speedup: float | None
-    """Rate of recommended / rate of baseline."""
+    """Rate of recommended / rate of baseline, side by side where they were measured so."""
     speedup_ci95: tuple[float, float] | None = None
     """95 % confidence interval of the speedup."""
     outcomes: tuple[OutcomeRow, ...]
@@ -166,7 +171,8 @@ def to_json(result: SweepResult) -> dict[str, Any]:
         ceiling=_row(result, result.ceiling), ceilings=result.ceilings, accelerator=result.accelerator,
         dataset=result.dataset,
         workload=result.workload, host=result.host, baseline=_row(result, result.baseline),
-        recommended=_row(result, result.recommended), speedup=result.speedup, speedup_ci95=result.speedup_ci95,
+        recommended=_row(result, result.recommended), edit=result.edit,
+        speedup=result.speedup, speedup_ci95=result.speedup_ci95,
         outcomes=tuple(_row_of(result, outcome) for outcome in result.outcomes),
         does_not_fit=tuple(
             UnfitCandidate(key=candidate.key, candidate=candidate, failure=failure)

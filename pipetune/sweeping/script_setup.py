@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from pipetune.candidates import varied
-from pipetune.candidates.settings import SETTINGS, SIMD, ChosenValues
+from pipetune.candidates.settings import KEEP_WORKERS, SETTINGS, SIMD, ChosenValues
 from pipetune.candidates.space import Space
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import UsageError
@@ -25,6 +25,7 @@ from pipetune.sweeping import worker_limits
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.setup import Prepared
 from pipetune.sweeping.sweep_plan import Plan
+from pipetune.sweeping.worker_limits import why_not_kept
 
 #: Settings that a script may have otherwise than a candidate by default, and which keep its values unless varied.
 _KEPT: dict[str, Any] = {"in_order": True, "start_method": "fork"}
@@ -58,6 +59,9 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
     settings = _own_first(
         varied.settings(_varied(chosen, loader), chosen.fix, backends=(SCRIPT.name,), on_gpu=on_gpu), loader
     )
+    if KEEP_WORKERS in dict(settings) and (reason := why_not_kept(loader)) is not None:
+        notes.append(reason)
+        settings = tuple(pair for pair in settings if pair[0] != KEEP_WORKERS)
     if impossible := [name for name, _ in settings if name in loader.fixed]:
         notes.append(f"not varied, because {loader.loader_class} has no such setting: {', '.join(impossible)}")
         settings = tuple(pair for pair in settings if pair[0] not in impossible)
@@ -71,6 +75,7 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
         settings=settings,
         default_backend=SCRIPT.name, usable_cores=host.cores_usable, untuned=own, confirm_alone=True,
         alternates=loader.switchable, ranks=loader.ranks,
+        restart_remedies=_restart_remedies(loader, settings, own),
     )  # fmt: skip
     name = loader.device_name or ("CPU" if not on_gpu else "a GPU")
     return Prepared(
@@ -82,6 +87,23 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
         precision="as in the script", budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
         notes=(*notes, *_remarks(loader, host)),
     )  # fmt: skip
+
+
+def _restart_remedies(loader: ScriptLoader, settings: ChosenValues, own: Candidate) -> ChosenValues:
+    """Settings that help where workers start anew with each epoch, the script's own value first.
+
+    Another way to start them is tried on the CPU only: a process that has used CUDA has no forks that use it, too.
+    """
+    if loader.samples_between_starts(max(1, own.num_workers)) is None:
+        return ()
+    varied = {name for name, values in settings if len(values) > 1}
+    remedies: list[tuple[str, tuple[Any, ...]]] = []
+    if KEEP_WORKERS not in (*varied, *loader.fixed) and why_not_kept(loader) is None:
+        remedies.append((KEEP_WORKERS, (False, True)))
+    can_fork = own.num_workers > 0 and own.start_method != "fork" and loader.device == "cpu"
+    if can_fork and "start_method" not in (*varied, *loader.fixed):
+        remedies.append(("start_method", (own.start_method, "fork")))
+    return tuple(remedies)
 
 
 def _varied(chosen: SweepOptions, loader: ScriptLoader) -> tuple[str, ...]:

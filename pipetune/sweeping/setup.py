@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pipetune.candidates import varied
 from pipetune.candidates.fit import Granted, find_obstacles, remarks
 from pipetune.candidates.space import Space
+from pipetune.datasets.image_notes import count_noun, list_image_notes
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import UsageError
@@ -53,6 +54,8 @@ class Prepared:
     does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
     """Candidates that are skipped because this machine lacks what they need, with the reason."""
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    """Notes on what changes no answer: decoders that these images or this accelerator have no use for."""
     ranks: int = 1
     """Training processes that are measured at the same time."""
 
@@ -64,8 +67,13 @@ class Prepared:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes, and those about the images as they are now."""
-        return (*self.notes, *_image_notes(self.images))
+        """The notes with their details, and those about the images as they are now."""
+        return (*self.notes, *self.details, *list_image_notes(self.images))
+
+    @property
+    def short_notes(self) -> tuple[str, ...]:
+        """The same without the details."""
+        return (*self.notes, *list_image_notes(self.images))
 
 
 def prepare(
@@ -124,7 +132,8 @@ def prepare(
             effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
-        notes=(*chosen.remarks, *notes, *obstacle, *left_out, *about_places, *remarks(space, host, os.environ)),
+        notes=(*chosen.remarks, *notes, *obstacle, *about_places, *remarks(space, host, os.environ)),
+        details=left_out,
         ranks=ranks,
     )  # fmt: skip
 
@@ -152,8 +161,9 @@ def _open_images(
         workers=max(1, round(host.cores_usable)), progress=on_stage,
     )  # fmt: skip
     if len(images.images) < chosen.batch_size:
+        are = "is" if len(images.images) == images.usable_count == 1 else "are"
         raise UsageError(
-            f"{_few(images)} are fewer than a batch of {chosen.batch_size}",
+            f"{_few(images)} {are} fewer than a batch of {chosen.batch_size}",
             hint=f"try --batch-size {len(images.images)}, or {_more(images)}",
         )
     return images
@@ -161,16 +171,15 @@ def _open_images(
 
 def _few(images: ImageSet) -> str:
     """How many images there are to measure on, and why not more."""
-    count = f"{len(images.images):,} images"
-    left_out = images.found_images - images.skipped_count - len(images.images)
-    if left_out <= 0:
+    count = count_noun(len(images.images), "image", "images")
+    if images.usable_count <= len(images.images):
         return count
-    return f"the {count} (of {images.found_images:,}) that a quarter of the available memory can hold"
+    return f"the {count} (of {images.usable_count:,}) that a quarter of the available memory can hold"
 
 
 def _more(images: ImageSet) -> str:
     """What would make them enough."""
-    return "more memory" if images.found_images - images.skipped_count > len(images.images) else "more images"
+    return "more memory" if images.usable_count > len(images.images) else "more images"
 
 
 def _space(
@@ -254,15 +263,3 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
 def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
     # "auto" is settled in the child, which can ask the device what it computes in.
     return "emulated" if accelerator.kind == "emulated" else chosen.precision
-
-
-def _image_notes(images: ImageSet) -> list[str]:
-    notes = []
-    if len(images.images) < images.found_images - images.skipped_count:
-        how = "of shards in random order" if images.in_shards else "drawn at random over all classes"
-        notes.append(f"measured on {len(images.images):,} of {images.found_images:,} images, {how}")
-    if images.skipped_count:
-        path, reason = images.skipped[0]
-        many = f"{images.skipped_count:,} files were skipped, the first"
-        notes.append(f"{'1 file was skipped' if images.skipped_count == 1 else many}: {path!r} ({reason})")
-    return notes

@@ -85,6 +85,8 @@ def profile_of(tuned: TunedScript) -> dict[str, Any]:
     unsaid = python_start(loader.python)
     if candidate.num_workers and candidate.start_method != (loader.settings.get("start_method") or unsaid):
         settings["start_method"] = candidate.start_method
+    if candidate.keep_workers:
+        settings["persistent_workers"] = True
     settings = {name: value for name, value in settings.items() if name not in loader.fixed}
     return {
         "loaders": [{"identity": asdict(loader.identity) if loader.identity else {}, "settings": settings,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipetune.records.script import ScriptLoader
+
 
 def of_generators(names: Sequence[str]) -> str:
     """The data set has random generators of its own, under these names."""
@@ -43,6 +45,27 @@ def of_undivided(workers: int) -> str:
         "more workers than 1 were not tried: the iterable data set does not ask how many workers there are, so each of "
         f"them would yield every sample; {divide}"
     )
+
+
+def why_not_kept(loader: ScriptLoader) -> str | None:
+    """Why ``persistent_workers=True`` is not tried: it would change the training; ``None``: nothing speaks against it.
+
+    Each worker has a copy of the data set. One that starts with each epoch gets a new copy, one that lives on keeps its
+    own.
+    """
+    if loader.iterable:
+        return "persistent_workers=True was not tried: an iterable data set goes on in each worker where it has ended"
+    if loader.renewed_with_epochs:
+        return (
+            f"persistent_workers=True was not tried: the data set is told of each epoch "
+            f"({', '.join(loader.renewed_with_epochs)}), of which workers that live on would not hear"
+        )
+    if loader.own_generators:
+        return (
+            "persistent_workers=True was not tried: the data set has random generators of its own "
+            f"({', '.join(loader.own_generators)}), which would go on from epoch to epoch"
+        )
+    return None
 
 
 def of_shards(most: int, shards: int, ranks: int = 1) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import warnings
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS, augments
 from pipetune.candidates.space import canonical
+from pipetune.datasets.image_notes import count_noun, list_folder_notes, list_label_notes
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
@@ -62,6 +64,8 @@ def open_loader(
     seed: int = 0,
     shuffle: bool = True,
     drop_last: bool = True,
+    leave_out: Collection[str | Path] = (),
+    skip_empty_classes: bool = False,
     rank: int | None = None,
     world_size: int | None = None,
     device: str | torch.device | None = None,
@@ -106,6 +110,9 @@ def open_loader(
         shuffle: draw a new order for each epoch; ``False``: the order of the paths.
         drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
+        leave_out: paths of images that are not used, because they do not decode, say.
+        skip_empty_classes: leave out class folders without images, so that the classes behind them have lower numbers
+            than with ``ImageFolder``. Otherwise such a folder is an error.
         rank: number of this process, and ``world_size``: number of processes; by default those of
             ``torch.distributed`` or of ``jax.distributed``, or those that ``torchrun`` has set.
         device: where the batches will be used, e.g. ``cuda:1``; by default the current CUDA device where there is one.
@@ -161,8 +168,9 @@ def open_loader(
         _check_room(candidate, size)
         images = open_dataset(
             os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT,
-            workers=round(usable_cores()) or 1, strict=True,
+            workers=round(usable_cores()) or 1, strict=True, skip_empty_classes=skip_empty_classes,
         )  # fmt: skip
+        images = _leave_out(images, leave_out)
     except Exception as error:
         failure = error
     if rank is None and world_size is None:
@@ -172,7 +180,7 @@ def open_loader(
     assert images is not None
     assert augment is not None
     rank, world_size = place_of(rank, world_size)
-    _warn_of_skipped(images)
+    _warn_of_data(images)
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
@@ -289,12 +297,31 @@ def _may_be_loaded_by(loader: str, backend: Backend) -> bool:
     return any(one.name == loader for one in loaders_of(backend))
 
 
-def _warn_of_skipped(images: ImageSet) -> None:
-    """Training data are never left out in silence."""
+def _leave_out(images: ImageSet, paths: Collection[str | Path]) -> ImageSet:
+    """The data set without some images.
+
+    Raises:
+        UsageError: none would be left.
+    """
+    if not paths:
+        return images
+    unwanted = {os.path.abspath(path) for path in paths}
+    kept = tuple(image for image in images.images if image.path not in unwanted)
+    if not kept:
+        raise UsageError("leave_out names every image", hint="name fewer of them")
+    return replace(images, images=kept)
+
+
+def _warn_of_data(images: ImageSet) -> None:
+    """Warn of what is left out, and of labels: training data are never left out in silence."""
     if images.skipped_count:
         named = "; ".join(f"{path!r}: {reason}" for path, reason in images.skipped[:_MOST_NAMED])
         more = f"; and {images.skipped_count - _MOST_NAMED} more" if images.skipped_count > _MOST_NAMED else ""
-        warnings.warn(f"pipetune leaves out {images.skipped_count} files: {named}{more}", stacklevel=3)
+        files = count_noun(images.skipped_count, "file", "files")
+        warnings.warn(f"pipetune leaves out {files}: {named}{more}", stacklevel=3)
+    labels = () if images.audit is None else list_label_notes(images.audit)
+    for note in (*list_folder_notes(images), *labels):
+        warnings.warn(note, stacklevel=3)
 
 
 def _check_room(candidate: Candidate, image_size: int) -> None:

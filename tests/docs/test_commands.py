@@ -103,7 +103,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[sweep_options.SweepOptions]:
     monkeypatch.setattr("pipetune.cli.sweep_batch.found_batch_size", lambda *_: 256)
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)  # --hosts auto
-    monkeypatch.setattr("pipetune.cli.sweep_run.show", lambda *_: 0)
+    monkeypatch.setattr("pipetune.cli.sweep_run.show", lambda *_, **__: 0)
     return found
 
 

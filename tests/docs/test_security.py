@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.parts import limits
-from pipetune.datasets import folder, folder_walk, image_header
+from pipetune.datasets import folder_walk, image_header, usable_image
 from pipetune.install import pillow_simd
 from pipetune.records.redact import SECRET_NAMES
 from tests import ROOT
@@ -15,7 +15,7 @@ def test_the_limits_are_the_program_s() -> None:
     text = limits.limits()
     for limit in (folder_walk.MAX_WITHOUT_IMAGE, image_header.MAX_PIXELS, image_header.MAX_STEPS):
         assert f"{limit:,}" in text
-    assert folder.MAX_FILE_BYTES == 64 << 20
+    assert usable_image.MAX_FILE_BYTES == 64 << 20
     assert "| 64.0 MiB |" in text
     assert text in PAGE
     assert limits.rights() in PAGE

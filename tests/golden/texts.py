@@ -40,6 +40,8 @@ _LONG = 100_000
 _CEILING = outcome("pillow", 0, rate=1250.0, role="ceiling", goodput=None, goodput_ci95=None)
 _DEFAULT = outcome("pillow", 0, rate=500.0, role="baseline", cpu_busy_pct=52.0, cores_used=1.0)
 _BEST = outcome("opencv", 2, rate=1200.0, cores_used=1.4)
+_LITTLE = outcome("opencv", 2, rate=510.0, cpu_busy_pct=60.0)
+_WITH_DEFAULT = Space(backends=("pillow", "opencv"), workers=(0, 2), prefetch=(2,), batch_size=64, pin_memory=False)
 _ONE = Space(backends=("opencv",), workers=(2,), prefetch=(2,), batch_size=64, pin_memory=False)
 
 
@@ -93,6 +95,31 @@ def sweep_nothing_suffices() -> str:
     best = outcome("opencv", 2, rate=600.0, cpu_busy_pct=98.0, cpu_s_per_1000_samples=3.3, cores_used=1.98)
     beside = [replace(found, block=1) for found in (_DEFAULT, best)]
     return _sweep(_CEILING, _DEFAULT, best, *beside, space=_ONE)
+
+
+def sweep_stays() -> str:
+    """One that is a little faster side by side, by less than its interval."""
+    beside = [replace(found, block=block) for block in (0, 1, 2) for found in (_DEFAULT, _LITTLE)]
+    return _sweep(_CEILING, *beside, space=_WITH_DEFAULT)
+
+
+def sweep_too_noisy() -> str:
+    noisy = [
+        replace(found, block=block, measurement=replace(found.measurement, ci95=(0.4 * rate, 1.6 * rate)))
+        for block in (0, 1, 2, 3)
+        for found, rate in ((_DEFAULT, 500.0), (_LITTLE, 510.0))
+        if found.measurement
+    ]
+    return _sweep(_CEILING, *noisy, space=_WITH_DEFAULT)
+
+
+def sweep_leaner() -> str:
+    """The default suffices, and another candidate delivers as much with less memory."""
+    fed = {"ceiling": 1250.0, "ci95": (1248.0, 1252.0), "goodput_ci95": (0.998, 1.0), "accelerator_idle_frac": 0.0}
+    own = outcome("pillow", 0, rate=1250.0, role="baseline", pss_bytes=2**31, **fed)
+    lean = outcome("opencv", 2, rate=1250.0, pss_bytes=2**30, **fed)
+    beside = [replace(one, block=block) for block in (0, 1) for one in (own, lean)]
+    return _sweep(_CEILING, *beside, space=_WITH_DEFAULT)
 
 
 def sweep_on_gpu() -> str:
@@ -192,6 +219,9 @@ TEXTS: dict[str, Callable[[], str]] = {
     "sweep_failed": sweep_failed,
     "sweep_interrupted": sweep_interrupted,
     "sweep_nothing_suffices": sweep_nothing_suffices,
+    "sweep_stays": sweep_stays,
+    "sweep_too_noisy": sweep_too_noisy,
+    "sweep_leaner": sweep_leaner,
     "sweep_on_gpu": sweep_on_gpu,
     "sweep_markdown": sweep_markdown,
     "compare": compare,

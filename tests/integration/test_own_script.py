@@ -79,7 +79,8 @@ def test_shapes_of_scripts(place: Path, photos: Path, nobody_is_left: None, scri
     [
         ("--batches", "2"),
         ("--batches", "19"),
-        ("--batches", "19", "--persistent", "--look"),
+        ("--batches", "19", "--persistent"),
+        ("--batches", "19", "--look"),
         ("--batches", "19", "--workers", "0"),
         ("--batches", "24", "--epochs", "2"),
     ],

@@ -36,6 +36,7 @@ from pipetune.protection.contract import Protection
 from pipetune.records.script import ScriptLoader
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
+from pipetune.stats.ceilings import limit_goodput
 
 #: An epoch that is said to have more batches is not believed.
 _MOST_BATCHES = 1 << 31
@@ -147,6 +148,8 @@ class ScriptBench:
                 now = now if own.num_workers or script.get(name) is None else script[name]
             if getattr(candidate, name) not in (now, SIMD):
                 changed[name] = getattr(candidate, name)
+        if candidate.keep_workers:
+            changed["persistent_workers"] = True
         return changed
 
     def measure(
@@ -196,6 +199,7 @@ class ScriptBench:
                     starts = recording.result.get("epoch_starts", ()) if whole else starts
                     measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
                     self._rate = self._rate or measurement.samples_per_s
+                measurement = limit_goodput(measurement)
             except ArithmeticError as error:  # steps without length, say
                 failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
             except TooShort as error:

@@ -1,4 +1,4 @@
-"""What a script's loader loses where its workers start anew with each epoch. Pure."""
+"""What a script's loader loses with the beginning of each epoch, where workers start anew or wait for it. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,16 @@ def starts_to_time(loader: ScriptLoader | None, candidate: Candidate, rate: floa
     Args:
         rate: of the script (samples/s), once it is known.
     """
-    samples = None if loader is None or loader.iterable else loader.samples_between_starts(candidate.num_workers)
+    samples = None if loader is None or loader.iterable else _samples_per_start(loader, candidate)
     return 0 if samples is None or (rate and samples / rate > _SHORT_EPOCH_S) else _STARTS
+
+
+def _samples_per_start(loader: ScriptLoader, candidate: Candidate) -> int | None:
+    """Samples from one beginning of an epoch to the next; ``None``: it costs nothing, or an epoch is not known.
+
+    Workers that a candidate keeps do not start anew, but wait for the indices of an epoch until it begins.
+    """
+    return loader.samples_between_starts(candidate.num_workers)
 
 
 def expected_epoch(known: Mapping[int, int], workers: int) -> int | None:
@@ -62,10 +70,12 @@ def with_epoch_start(
             start is all that is known.
         whole: whole epochs were measured, so that their starts are in the rate already, and are only stated apart.
     """
-    samples = loader.samples_between_starts(candidate.num_workers)
+    samples = _samples_per_start(loader, candidate)
     # Iterable data sets begin their epochs within the timed phase.
     if samples is None or loader.iterable or m.time_to_first_batch_s <= 0:
         return m
+    if candidate.keep_workers and not starts:
+        return m  # the first batch of new workers tells nothing of an epoch's beginning
     each_s = [first_s + end_s for first_s, end_s in starts] or [m.time_to_first_batch_s]
     waited_s, steps = m.data_wait_frac * m.timed_s, m.steps
     if whole:  # the waits of the starts are among them

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from pipetune.datasets.tfrecord import mask_checksum
 from pipetune.errors import MissingPackageError
 from pipetune.packing.formats.contract import Format, Place, Sample, ShardRows
 from pipetune.packing.formats.shard_file import ShardFile
@@ -40,9 +41,8 @@ class TfRecordWriter(ShardFile):
         payload, offset = example(sample)
         length = struct.pack("<Q", len(payload))
         start = self.at + LENGTH.size + offset
-        self.write(
-            length, _CHECKSUM.pack(masked(self._crc32c(length))), payload, _CHECKSUM.pack(masked(self._crc32c(payload)))
-        )
+        sums = [_CHECKSUM.pack(mask_checksum(self._crc32c(part))) for part in (length, payload)]
+        self.write(length, sums[0], payload, sums[1])
         return Place(self.name, start, len(sample.data))
 
 
@@ -62,11 +62,6 @@ def example(sample: Sample) -> tuple[bytes, int]:
     features = rest + _field(_FIELD1, entry)
     payload = _field(_FIELD1, features)
     return payload, len(payload) - len(sample.data)
-
-
-def masked(checksum: int) -> int:
-    """As TFRecord stores it."""
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @cache

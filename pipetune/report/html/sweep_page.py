@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipetune.augmentation.recipes import BASIC, RECIPES
+from pipetune.augmentation.recipes import RECIPES
 from pipetune.candidates.describe import describe
+from pipetune.datasets.image_notes import count_noun
 from pipetune.records.redact import redact_line
 from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import Outcome
-from pipetune.report.code import code_for, for_training, settings_for
+from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
+from pipetune.report.notices_text import notice_lines
 from pipetune.report.script_text import script_notes, setting_line, to_do
 from pipetune.report.set_up_text import describe_set_up
-from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, notice_lines, path_lines, to_be_set
+from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, path_lines, to_be_set
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
 from pipetune.units import format_bytes, format_duration, format_rate, format_share
@@ -91,7 +93,9 @@ def sweep_page(
 
 
 def name_of_chosen(result: SweepResult) -> str:
-    """The page's title for the recommended candidate: "nearest" if it misses the target."""
+    """The page's title for the recommended candidate: "nearest" if it misses the target, unless it is left as it is."""
+    if result.stays:
+        return "Left as it is"
     recommended = result.recommended is not None and mark_of(result, result.recommended) is Mark.RECOMMENDED
     return "Recommended" if recommended else "Nearest to the target"
 
@@ -118,7 +122,7 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
             goodput = outcome.measurement.goodput
             share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
             tiles.append((name, format_interval(outcome.measurement), share))
-    if result.speedup is not None and result.speedup_ci95 is not None:
+    if result.speedup is not None and result.speedup_ci95 is not None and not result.stays:
         low, high = result.speedup_ci95
         tiles.append(("speed-up", f"{result.speedup:.2f}x", f"95 % interval {low:.2f} to {high:.2f}"))
     return tiles
@@ -129,6 +133,8 @@ def _root(result: SweepResult) -> str:
 
 
 def _settings(result: SweepResult, recommended: Outcome) -> str | None:
+    if result.stays:
+        return None
     if result.script is not None:
         return None if result.script.loader is None else setting_line(result.script, recommended.candidate)
     if not to_be_set(result):
@@ -142,16 +148,11 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         return "\n".join(to_do(result, run_folder)) or None
     if recommended is None or not to_be_set(result) or not root:
         return None
-    return code_for(
-        for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
-        flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
-        run_folder=run_folder, shards=bool(result.dataset.get("shards")), ranks=result.workload.get("ranks", 1),
-        augment=result.workload.get("augment", BASIC),
-    )  # fmt: skip
+    return code_of_sweep(result, recommended.candidate, run_folder)
 
 
 def _script_notes(result: SweepResult) -> list[str]:
-    return [] if result.script is None else script_notes(result.script, result.recommended)
+    return [] if result.script is None else script_notes(result.script, result.recommended, result.outcomes)
 
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:
@@ -212,7 +213,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
     images = data.get("images")
     facts = [
         ("data set", data.get("name")), ("folder", data.get("root") if images else None),
-        ("images", None if not images else f"{images:,} in {data.get('classes', 0):,} classes"),
+        ("images", None if not images else f"{images:,} in {count_noun(data.get('classes', 0), 'class', 'classes')}"),
         ("mean file", format_bytes(round(data["mean_bytes"])) if data.get("mean_bytes") else None),
         ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
                         if data.get("median_width_px") else None),

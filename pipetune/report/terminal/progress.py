@@ -15,6 +15,7 @@ from pipetune.registry import SCRIPT
 from pipetune.report.columns import format_interval
 from pipetune.report.terminal.progress_text import label, live_text, outcome_line, rounded
 from pipetune.report.terminal.signs import clean, clean_lines
+from pipetune.search import cores_decide
 from pipetune.sweeping.observer import Event, SweepObserver
 from pipetune.sweeping.progress import Progress, TimeLeft
 from pipetune.units import format_duration, format_share
@@ -22,12 +23,6 @@ from pipetune.units import format_duration, format_share
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-#: What a sweep goes on to look for once PyTorch's default is found to suffice, by its effort.
-_LOOKS_FOR = {
-    "quick": "nothing else is looked for",
-    "normal": "others are measured only while they may save one core, and a tenth of those in use",
-    "thorough": "others are measured to save cores",
-}
 #: Characters of the bar, and lines of the live view besides finished candidates.
 _BAR = 24
 _OTHER_LINES = 5
@@ -38,6 +33,17 @@ _LEAST_LEFT_S = 1.0
 #: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
 _FIRST_LINE_S = 1.0
 _SECONDS_PER_LINE = 3.0
+
+
+def _what_else(goal: Goal) -> str:
+    """What a sweep goes on to look for once the default is found to suffice."""
+    if goal.effort == "quick":
+        return "nothing else is looked for"
+    if not cores_decide(goal):
+        return f"others are measured to save {goal.cheapest[0]}"
+    if goal.effort == "normal":
+        return "others are measured only while they may save one core, and a tenth of those in use"
+    return "others are measured to save cores"
 
 
 def draws_over(console: Console) -> bool:
@@ -133,7 +139,7 @@ class Display(SweepObserver):
         if progress.default_suffices and not self._default_suffices and self._goal is not None:
             self._default_suffices = True
             after = format_duration(time.monotonic() - self._began)
-            looks_for = _LOOKS_FOR.get(self._goal.effort, _LOOKS_FOR["thorough"])
+            looks_for = _what_else(self._goal)
             line = f"  {self._untuned} suffices, as is known after {after}; {looks_for}"
             self._done.append(line)
             self._print(line)

@@ -144,3 +144,12 @@ def test_beside_a_cuda_device_whole_images_come_first_and_stay_where_the_setting
         assert chosen("none", "decode_region=window", on_gpu=True, backends=(backend,))["decode_region"] == ("window",)
         assert "decode_region" not in chosen(None, backends=(backend,))
     assert "decode_region" not in chosen("none", on_gpu=True, backends=("pillow", "nvjpeg", "dali-cpu"))
+
+
+def test_all_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varied, "installed_version", lambda backend: "1.0" if backend.name == "pillow" else None)
+    names, notes = varied.backends(None)
+    assert names == ("pillow",)
+    (note,) = notes
+    assert note.startswith("backends left out: ")
+    assert "opencv is not installed (" in note

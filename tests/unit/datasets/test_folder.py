@@ -284,7 +284,7 @@ def test_refusals_name_the_value_and_the_next_step(tmp_path: Path) -> None:
     put(tmp_path / "broken" / "1.jpg", b"")
     missing = refusal(tmp_path / "nope" / "deeper")
     assert f"no such directory: '{tmp_path}/nope/deeper'; '{tmp_path}' exists" in missing
-    assert "is a file, not a directory" in refusal(tmp_path / "file.jpg")
+    assert "is one image" in refusal(tmp_path / "file.jpg")
     assert "0 other files" in refusal(tmp_path / "empty")
     texts = refusal(tmp_path / "texts")
     assert "2 other files" in texts

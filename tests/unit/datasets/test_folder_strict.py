@@ -18,7 +18,7 @@ def test_strictly_it_refuses_where_torchvision_does(tmp_path: Path, monkeypatch:
     strictly = {"limit_bytes": 2**30, "seed": 0, "strict": True}
     assert scan_folder(str(tmp_path), **strictly).classes == ("a", "b", "c")  # type: ignore[arg-type]
     (tmp_path / "aa").mkdir()
-    with pytest.raises(UsageError, match=r"1 class folders have no images: '.*/aa'"):
+    with pytest.raises(UsageError, match=r"1 class folder has no images: '.*/aa'"):
         scan_folder(str(tmp_path), **strictly)  # type: ignore[arg-type]
     (tmp_path / "aa").rmdir()
     real = os.scandir

@@ -48,16 +48,32 @@ def test_several_labels_and_a_record_that_holds_a_range(tmp_path: Path) -> None:
     )  # fmt: skip
     found = members_of_records(str(path))
     (member,) = found.members
-    assert member.label == "4"
+    assert member.label == 4
     assert path.read_bytes()[member.start : member.start + member.size] == photo
-    assert found.problems.kept == [(f"{path}/0", "a record without an image")]
+    assert found.tally.kept == []
+    assert (found.tally.members, found.tally.other) == (2, {"range of numbers": 1})
+
+
+@pytest.mark.parametrize(
+    "labels", [(1.0, 0.0), (2.0, 5.0, 0.0, 0.1, 0.1, 0.9, 0.9), (3.0, 5.0)], ids=["one-hot", "detection", "several"]
+)
+def test_one_of_several_labels_is_not_taken_by_chance(labels: tuple[float, ...], tmp_path: Path) -> None:
+    found = members_of_records(str(written(tmp_path, record(image(0, jpeg(), labels=labels)))))
+    assert found.members == []
+    assert f"has {len(labels)} labels (one-hot, or a detection record)" in found.tally.kept[0][1]
+    assert (found.tally.labels, found.tally.unmatched, found.tally.rejected) == (1, 1, 1)
+
+
+def test_one_label_in_an_array_is_the_class(tmp_path: Path) -> None:
+    (member,) = members_of_records(str(written(tmp_path, record(image(9, jpeg(), labels=(3.0,)))))).members
+    assert member.label == 3
 
 
 def test_a_record_in_parts_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, record(b"a" * 8, 1), record(b"b" * 4, 2), record(b"c", 3), record(image(1, jpeg())))
     found = members_of_records(str(path))
-    assert [member.label for member in found.members] == ["1"]
-    assert "in several parts" in found.problems.kept[0][1]
+    assert [member.label for member in found.members] == [1]
+    assert "in several parts" in found.tally.kept[0][1]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +87,7 @@ def test_a_record_in_parts_is_named(tmp_path: Path) -> None:
 def test_damage_loses_nothing_that_stands_before_it(end: bytes, reason: str, tmp_path: Path) -> None:
     found = members_of_records(str(written(tmp_path, record(image(1, jpeg())), end)))
     assert len(found.members) == 1
-    assert reason in found.problems.kept[-1][1]
+    assert reason in found.tally.kept[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -80,18 +96,16 @@ def test_damage_loses_nothing_that_stands_before_it(end: bytes, reason: str, tmp
 def test_a_label_that_is_no_class(label: float, labels: tuple[float, ...], tmp_path: Path) -> None:
     found = members_of_records(str(written(tmp_path, record(image(label, jpeg(), labels=labels)))))
     assert found.members == []
-    assert "which is no class" in found.problems.kept[0][1]
+    assert "which is no class" in found.tally.kept[0][1]
 
 
 def test_what_is_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a RecordIO file"):
         open_dataset(str(written(tmp_path, b"something else altogether")), seed=0, limit_bytes=1 << 30, workers=1)
-    assert members_of_records(str(tmp_path / "none.rec")).problems.kept[0][1] == "No such file or directory"
-    assert (
-        members_of_records(str(written(tmp_path, record(b"short")))).problems.kept[0][1].startswith("a record without")
-    )
+    assert members_of_records(str(tmp_path / "none.rec")).tally.kept[0][1] == "No such file or directory"
+    assert members_of_records(str(written(tmp_path, record(b"short")))).tally.kept[0][1].startswith("a record without")
     head = struct.pack("<IfQQ", 1 << 20, 0, 0, 0)
-    assert "labels" in members_of_records(str(written(tmp_path, record(head)))).problems.kept[0][1]
+    assert "labels" in members_of_records(str(written(tmp_path, record(head)))).tally.kept[0][1]
 
 
 def test_shards_of_several_formats_are_refused(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ NUMBERED = {f"{number}.jpg": jpeg() for number in range(12)} | {f"{number}.cls":
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"5.cls": None}, "has no label"), ({"5.cls": b" \n"}, "has no label"), ({"5.cls": b"5" * 300}, "has no label"),
+        ({"5.cls": None}, "has no label"), ({"5.cls": b" \n"}, "an empty label"),
+        ({"5.cls": b"5" * 300}, "a label of 300 bytes, more than 256"),
         ({"5.cls": b"-1"}, "a label of -1, which is no class"),
     ],
     ids=["no file", "empty", "too long", "negative"],
@@ -105,7 +106,9 @@ def test_an_image_without_a_label_leaves_the_others_their_numbers(
     assert found.classes == tuple(map(str, range(12)))
     reasons = {Path(path).name: why for path, why in found.skipped}
     assert reasons.pop("5.jpg") == reason
-    assert reasons == ({"5.cls": "a label of 300 bytes, more than 256"} if changes["5.cls"] == b"5" * 300 else {})
+    assert reasons == {}
+    assert found.audit is not None
+    assert found.audit.unmatched == (changes["5.cls"] is not None)
 
 
 def test_a_shard_without_labels_beside_one_that_has_them(tmp_path: Path) -> None:
@@ -188,20 +191,69 @@ def test_damage_loses_nothing_that_stands_before_it(rest: bytes, reason: str, tm
     assert reason in "; ".join(why for _, why in found.skipped)
 
 
-def test_sparse_members_and_links_are_no_images(tmp_path: Path) -> None:
+def test_links_are_followed_and_other_kinds_are_named(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for name, kind in (
-            ("a/link.jpg", tarfile.SYMTYPE),
-            ("a/hard.jpg", tarfile.LNKTYPE),
-            ("a/fifo.jpg", tarfile.FIFOTYPE),
-        ):
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, "a/1.jpg"
-            tar.addfile(info)
         info = tarfile.TarInfo("a/1.jpg")
         info.size = len(jpeg())
         tar.addfile(info, io.BytesIO(jpeg()))
-    assert [Path(image.path).name for image in open_(tmp_path / "x.tar").images] == ["1.jpg"]
+        for name, kind, target in (
+            ("a/link.jpg", tarfile.SYMTYPE, "1.jpg"),
+            ("a/hard.jpg", tarfile.LNKTYPE, "a/1.jpg"),
+            ("a/fifo.jpg", tarfile.FIFOTYPE, ""),
+            ("a/device", tarfile.CHRTYPE, ""),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            tar.addfile(info)
+    found = open_(tmp_path / "x.tar")
+    assert [Path(image.path).name for image in found.images] == ["1.jpg", "hard.jpg", "link.jpg"]
+    assert found.skipped == ((f"{tmp_path}/x.tar/a/fifo.jpg", "a named pipe"),)
+    assert found.audit is not None
+    assert dict(found.audit.other) == {"a character device": 1}
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "shared"),
+    [
+        (("train/dog/1.jpg", "train/cat/2.jpg"), ("cat", "dog"), "train"),
+        (("./data/train/dog/1.jpg", "./data/train/cat/2.jpg"), ("cat", "dog"), "data/train"),
+        (("train/dog/x/1.jpg", "train/cat/2.jpg"), ("cat", "dog"), "train"),
+        (("train/1.jpg", "train/2.jpg"), ("train",), ""),
+        (("dog/a/1.jpg", "cat/a/2.jpg"), ("cat", "dog"), ""),
+    ],
+)
+def test_a_folder_that_all_share_is_no_class(
+    names: tuple[str, ...], classes: tuple[str, ...], shared: str, tmp_path: Path
+) -> None:
+    found = open_(write_shard(tmp_path / "one.tar", dict.fromkeys(names, jpeg())))
+    assert found.classes == classes
+    assert found.audit is not None
+    assert (found.audit.shared_folder, found.audit.label_source) == (shared, "folders" if len(classes) > 1 else "none")
+
+
+def test_archives_of_imagenet_have_their_class_in_their_names(tmp_path: Path) -> None:
+    for name in ("n02", "n01"):
+        write_shard(tmp_path / f"{name}440764.tar", {f"{name}440764_1.JPEG": jpeg()})
+    found = open_(tmp_path)
+    assert found.classes == ("n01440764", "n02440764")
+    assert [Path(image.path).name for image in found.images] == ["n01440764_1.JPEG", "n02440764_1.JPEG"]
+    write_shard(tmp_path / "n02440764.tar", {"other_1.JPEG": jpeg()})
+    assert len(open_(tmp_path).classes) == 1
+
+
+@pytest.mark.parametrize("odd", [b"unsure", b"12.5", b"[1]"])
+def test_one_odd_label_leaves_the_others_their_numbers(odd: bytes, tmp_path: Path) -> None:
+    found = open_(write_shard(tmp_path / "one.tar", {**NUMBERED, "12.jpg": jpeg(), "12.cls": odd}))
+    assert found.classes == tuple(map(str, range(12)))
+    ((place, reason),) = found.skipped
+    assert place.endswith("/12.jpg")
+    assert repr(odd.decode()) in reason
+
+
+def test_labels_that_are_numbers_and_names_are_refused(tmp_path: Path) -> None:
+    members = {"1.jpg": jpeg(), "1.cls": b"747", "2.jpg": jpeg(), "2.cls": b"zeppelin"}
+    with pytest.raises(UsageError, match=r"are numbers and names: 747 of '1\.jpg', 'zeppelin' of '2\.jpg'; 1 are"):
+        open_(write_shard(tmp_path / "one.tar", members))
 
 
 @pytest.mark.timeout(20)
@@ -269,4 +321,4 @@ def test_a_shard_may_end_in_zeros_or_without_any(end: bytes, tmp_path: Path) -> 
 def test_a_second_archive_behind_the_first_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(GOOD + b"\0" * 1024 + GOOD)
     ((_, why),) = open_(tmp_path / "x.tar").skipped
-    assert "damaged after 1 images: no header at byte" in why
+    assert "damaged after 1 image: no header at byte" in why

@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.shards import scan_shards
-from pipetune.datasets.tfrecord import members_of_tfrecord
+from pipetune.datasets.tfrecord import checksum, mask_checksum, members_of_tfrecord
 from tests.bad_images import jpeg
 
 
@@ -43,7 +43,12 @@ def plain(number: int) -> bytes:
 
 
 def record(payload: bytes) -> bytes:
-    return struct.pack("<QI", len(payload), 0) + payload + bytes(4)
+    return head(len(payload)) + payload + bytes(4)
+
+
+def head(length: int) -> bytes:
+    data = struct.pack("<Q", length)
+    return data + struct.pack("<I", mask_checksum(checksum(data)))
 
 
 def example(*entries: bytes) -> bytes:
@@ -56,15 +61,15 @@ def written(folder: Path, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("label", [packed(7), plain(7), packed(7, 8)])
+@pytest.mark.parametrize("label", [packed(7), plain(7)])
 @pytest.mark.parametrize("image_first", [True, False])
 def test_image_and_label_wherever_they_stand(label: bytes, image_first: bool, tmp_path: Path) -> None:
     photo = jpeg()
     entries = [entry("image/encoded", text(photo)), entry("image/class/label", label), entry("image/width", plain(5))]
     path = written(tmp_path, 2 * example(*(entries if image_first else entries[::-1])))
     found = members_of_tfrecord(str(path))
-    assert found.problems.count == 0
-    assert [one.label for one in found.members] == ["7", "7"]
+    assert found.tally.count == 0
+    assert [one.label for one in found.members] == [7, 7]
     data = path.read_bytes()
     assert all(data[one.start : one.start + one.size] == photo for one in found.members)
 
@@ -72,7 +77,7 @@ def test_image_and_label_wherever_they_stand(label: bytes, image_first: bool, tm
 def test_other_names_that_people_use(tmp_path: Path) -> None:
     path = written(tmp_path, example(entry("label", plain(3)), entry("image_raw", text(b"x"))))
     (one,) = members_of_tfrecord(str(path)).members
-    assert (one.label, one.size) == ("3", 1)
+    assert (one.label, one.size) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +88,11 @@ def test_other_names_that_people_use(tmp_path: Path) -> None:
         (example(entry("image", text(b"x")), entry("label", packed(-1))), "which is no class"),
         (example(entry("image", text(b"x")), entry("label", text(b"dog"))), "its 'label' holds text, and labels are"),
         (example(entry("image", text(b"x")), entry("class", field(2, b""))), "its 'class' holds floats, and"),
-        (b"short", "not a TFRecord file"), (example(entry("image", text(b"x")))[:-2], "not a TFRecord file"),
-        (struct.pack("<QI", 1 << 62, 0), "not a TFRecord file"),
+        (example(entry("image", text(b"x")), entry("label", packed(0, 1))), "has 2 labels in 'label'"),
+        (example(entry("image", text(b"x")), entry("label", plain(0) + plain(1))), "has 2 labels in 'label'"),
+        (example(entry("image", text(b"x") + text(b"y"))), "has 2 images in 'image'"),
+        (b"short", "not a TFRecord file"), (example(entry("image", text(b"x")))[:-2], "cut off in the record"),
+        (struct.pack("<QI", 20, 0) + bytes(40), "not a TFRecord file"), (head(1 << 62), "cut off in the record"),
         (example(entry("image", field(1, b""))), "has none of"),
         (record(field(2, b"") * 5000), "no tf.train.Example"),
     ],
@@ -92,7 +100,7 @@ def test_other_names_that_people_use(tmp_path: Path) -> None:
 def test_what_holds_no_image(data: bytes, reason: str, tmp_path: Path) -> None:
     found = members_of_tfrecord(str(written(tmp_path, data)))
     assert found.members == []
-    assert reason in found.problems.kept[0][1]
+    assert reason in found.tally.kept[0][1]
 
 
 def test_a_record_without_a_label_is_of_no_class_unless_none_has_one(tmp_path: Path) -> None:
@@ -110,5 +118,5 @@ def test_a_record_without_a_label_is_of_no_class_unless_none_has_one(tmp_path: P
 def test_damage_loses_nothing_that_stands_before_it(tmp_path: Path) -> None:
     found = members_of_tfrecord(str(written(tmp_path, example(entry("image", text(b"x"))) + b"rest")))
     assert len(found.members) == 1
-    assert "damaged after 1 images" in found.problems.kept[0][1]
-    assert members_of_tfrecord(str(tmp_path / "none")).problems.kept[0][1] == "No such file or directory"
+    assert "damaged after 1 image" in found.tally.kept[0][1]
+    assert members_of_tfrecord(str(tmp_path / "none")).tally.kept[0][1] == "No such file or directory"

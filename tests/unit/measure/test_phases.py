@@ -308,3 +308,22 @@ def test_an_expected_epoch_that_is_too_short_does_not_end_the_warm_up_before_the
         if phases.push(step) == "timed":
             break
     assert progress.warmup_batches >= plan.backlog == 32
+
+
+def _fed_steps(step_s: float, wait_frac: float = 0.0) -> Iterator[StepTime]:
+    for step in steps(constant(step_s)):
+        yield replace(step, data_wait_s=wait_frac * step_s)
+
+
+@pytest.mark.parametrize(("wait_frac", "count"), [(0.0, 6), (0.2, 10)])
+def test_a_loop_of_slow_steps_that_hardly_waits_is_measured_in_six_of_them(wait_frac: float, count: int) -> None:
+    """A step of three seconds: with two workers, whose batches count in pairs, it took ten of them otherwise."""
+    plan = replace(plan_phases(2, 2, 4.0, 8.0), ends_when_fed=True)
+    measured = Phases(plan, PhaseProgress(), Question(run_noise=0.03))
+    pushed = 0
+    for step in _fed_steps(3.0, wait_frac):
+        measured.push(step)
+        pushed += 1
+        if measured.complete:
+            break
+    assert pushed == count

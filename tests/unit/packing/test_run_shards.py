@@ -11,6 +11,10 @@ import pytest
 
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.packing.manifest import read_manifest
+from pipetune.packing.prepare import PackObserver
+from pipetune.packing.run import is_complete_pack
+from pipetune.packing.run import pack as run_pack
+from pipetune.report.pack_text import plan_lines
 from tests.bad_images import jpeg
 from tests.unit.packing.packs import options, pack, photographs
 
@@ -82,3 +86,40 @@ def test_what_a_damaged_shard_hides_is_told(tmp_path: Path) -> None:
     assert result.complete
     assert result.unusable > 0
     assert json.loads((chosen.out / "rejected.jsonl").read_text().splitlines()[0])["number"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({}, "8 members: 8 images used, 0 rejected, 0 other; 8 labels: 8 matched, 0 unmatched"),
+        ({"0.seg.png": jpeg()}, "9 members: 8 images used, 1 rejected, 0 other"),
+        ({"0.json": b"{}"}, "9 members: 8 images used, 0 rejected, 1 other (1 json)"),
+        ({"9.cls": b"0"}, "9 labels: 8 matched, 1 unmatched"),
+        ({"9.gif": b"GIF8", "9.cls": b"0"}, "9 members: 8 images used, 1 rejected"),
+        ({"9.jpg": b"no image", "9.cls": b"0"}, "9 members: 8 images used, 1 rejected"),
+    ],
+    ids=["whole", "mask", "json", "label alone", "gif", "damaged"],
+)
+def test_a_plan_accounts_for_each_member_and_strict_needs_all(
+    more: dict[str, bytes], text: str, tmp_path: Path
+) -> None:
+    source = shards_of(tmp_path / "shards", [{str(number): (jpeg(), number % 2) for number in range(8)}])
+    with tarfile.open(source / "0.tar", "a") as tar:
+        for name, content in more.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    (run,) = run_pack(options(source, out=tmp_path / "out"), PackObserver(), cores=1, plan=True)
+    assert any(text in line.text for line in plan_lines("", run.plan, 224))
+    assert is_complete_pack(run) == (not more)
+
+
+def test_data_without_labels_are_called_so_in_the_plan(tmp_path: Path) -> None:
+    source = tmp_path / "flat"
+    source.mkdir()
+    (source / "1.jpg").write_bytes(jpeg())
+    (run,) = run_pack(options(source, out=tmp_path / "out"), PackObserver(), cores=1, plan=True)
+    texts = [line.text for line in plan_lines("", run.plan, 224)]
+    assert texts[0].startswith("1 image of 1 class, ")
+    assert "1 image, no labels found: all are class 0" in texts
+    assert is_complete_pack(run)

@@ -57,5 +57,5 @@ def test_a_class_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no images"):
         folder(tmp_path / "empty")
     (tmp_path / "x" / "none").mkdir(parents=True)
-    with pytest.raises(UsageError, match="have no images"):
+    with pytest.raises(UsageError, match="1 class folder has no images"):
         folder(tmp_path / "x", "a/1.jpg")

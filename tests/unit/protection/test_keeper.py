@@ -85,6 +85,26 @@ def test_several_names_of_a_file_stay_names_of_one_file(root: Path, folder: Path
     assert (root / "one").read_text() == "content of one\n"
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_contents_are_put_back_from_another_file_system(
+    root: Path, folder: Path, calls: KeptCalls, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def refuse(source: str, target: str, **named: bool) -> None:
+        if str(target).startswith(str(folder)):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        link(source, target, **named)
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(calls.keeper, "_device", -1)
+    before = describe_tree(root)
+    done = change_at_random(root, calls, seed, 40)
+    assert put_back.put_back(folder) == (), done
+    after = describe_tree(root, list(before))
+    assert {name: state[:2] for name, state in after.items()} == {name: state[:2] for name, state in before.items()}
+
+
 def test_a_renamed_file_that_is_written_to_by_its_new_name(root: Path, folder: Path, calls: KeptCalls) -> None:
     calls.rename(str(root / "two"), str(root / "new"))
     calls.write(str(root / "new"), b"x" * 100, 0)

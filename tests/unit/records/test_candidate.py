@@ -14,6 +14,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"loader": "threads"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
     {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
     {"hw_decoder_load": 0.0}, {"worker_cores": "all"}, {"opencv_threads": 0}, {"decoder": "crop"},
+    {"keep_workers": True},
     {"transforms_on": "device"},
     {"decode_region": "whole"},
 )  # fmt: skip

@@ -211,3 +211,27 @@ def test_short_epochs_that_wait_for_new_workers_are_told() -> None:
         replace(TUNED, candidate=replace(OWN, num_workers=2)),
     )  # fmt: skip
     assert "100 % of the time, which the rates here include" in counted[-1]
+
+
+def test_workers_that_live_on_are_an_edit_with_its_condition() -> None:
+    kept = replace(OWN, keep_workers=True)
+    assert changes_of(LOADER, kept) == {"persistent_workers": (False, True)}
+    assert setting_line(SUMMARY, kept) == "train.py:42: persistent_workers False -> True"
+    assert command_with_option(SUMMARY, replace(kept, num_workers=7)) is None, "the option sets workers only"
+    notes = script_notes(SUMMARY, replace(TUNED, candidate=kept))
+    assert any("changes nothing of the data set between epochs" in note for note in notes)
+    assert not any("changes nothing" in note for note in script_notes(SUMMARY, replace(TUNED, candidate=OWN)))
+
+
+def test_what_workers_that_live_on_came_to_is_told() -> None:
+    assert TUNED.measurement is not None
+    first_s, rate = TUNED.measurement.time_to_first_batch_s, TUNED.measurement.samples_per_s
+    summary = replace(SUMMARY, loader=replace(LOADER, batches=round(rate * first_s / 16), batch_size=16))
+    chosen = replace(TUNED, candidate=OWN)
+    faster = replace(TUNED.measurement, samples_per_s=1.5 * rate, ci95=(1.45 * rate, 1.55 * rate))
+    kept = replace(TUNED, candidate=replace(OWN, keep_workers=True), measurement=faster)
+    assert any("it was 1.50 times as fast (" in note for note in script_notes(summary, chosen, [chosen, kept]))
+    assert any("was not measured" in note for note in script_notes(summary, chosen, [chosen]))
+    assert summary.loader is not None
+    told = replace(summary, loader=replace(summary.loader, renewed_with_epochs=("set_epoch",)))
+    assert any("is told of each epoch (set_epoch)" in note for note in script_notes(told, chosen, [chosen]))

@@ -10,7 +10,8 @@ from rich.console import Console
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Failure, HostShare
 from pipetune.report.line import Kind
-from pipetune.report.sweep_text import conclusion_lines, notice_lines, path_lines, ranking_table
+from pipetune.report.notices_text import notice_lines
+from pipetune.report.sweep_text import conclusion_lines, path_lines, ranking_table
 from pipetune.sweeping.result import SweepResult
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result

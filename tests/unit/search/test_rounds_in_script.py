@@ -14,6 +14,8 @@ from tests.unit.search.test_blocks import CEILING, DEFAULT, SLOW, SPACE
 
 GOAL = replace(beside.GOAL, effort="thorough")
 ROUNDS = EFFORTS["thorough"].rounds_in_script
+#: Number of the first block that is a fresh start, in a search that is not thorough.
+FRESH = EFFORTS["normal"].rounds_in_script + 1
 SCRIPT = replace(SPACE, confirm_alone=True, alternates=True)
 
 
@@ -67,12 +69,22 @@ def test_those_with_the_fewest_workers_are_compared_with_the_best() -> None:
     assert members == {1, 2, 4}
 
 
-@pytest.mark.parametrize("effort", ["normal", "quick"])
-def test_only_a_thorough_search_has_them(effort: str) -> None:
+@pytest.mark.parametrize(("effort", "rounds"), [("normal", 3), ("quick", 1)])
+def test_other_searches_have_them_for_the_proof_of_an_edit_only(effort: str, rounds: int) -> None:
     goal = replace(GOAL, effort=effort)
-    assert own_starts(goal) == [False, True, True, True]
+    assert own_starts(goal) == [False, *(block > rounds for block in (1, 2, 3))]
     assert own_starts(GOAL) == [False, False, False, True]
-    assert block_of(ALIKE, effort=effort) == 1
+    assert block_of(ALIKE, effort=effort) == rounds + 1, "three times as fast, whichever it is"
+    own = look(1, 0.58)
+    space = replace(SCRIPT, untuned=own.candidate, prefetch=(2,))
+    doubtful = (replace(own, role="baseline"), look(2, 0.65))
+    proposal = search.propose(space, doubtful, goal, 0, grid=True, blocks=1)
+    while proposal is not None and proposal.block == 0:
+        doubtful = (*doubtful, look(proposal.candidate.num_workers, 0.4))
+        proposal = search.propose(space, doubtful, goal, 0, grid=True, blocks=1)
+    assert proposal is not None
+    assert proposal.block == 1
+    assert proposal.candidate in (own.candidate, look(2, 0.65).candidate)
 
 
 def test_where_each_measurement_is_a_start_of_the_script_there_are_none() -> None:
@@ -120,12 +132,12 @@ def own_starts(goal: Goal) -> list[bool]:
 def test_what_a_fresh_start_has_confirmed_is_kept_where_another_may_be_as_fast() -> None:
     """Its rate was lower there than before, as that of the other would be."""
     goal = replace(GOAL, effort="normal")
-    fresh = (look(3, 0.57, block=1), replace(DEFAULT, block=1))
+    fresh = (look(3, 0.57, block=FRESH), replace(DEFAULT, block=FRESH))
     choice = search.choose((*ALIKE, *fresh), goal, SCRIPT)
     assert choice is not None
     assert choice.outcome.candidate.num_workers == 3
     assert search.propose(SCRIPT, (*ALIKE, *fresh), goal, 0, grid=True, blocks=1) is None
-    far = (DEFAULT, SLOW, look(1, 0.40), look(2, 0.80), look(3, 0.81), look(3, 0.57, block=1), fresh[1])
+    far = (DEFAULT, SLOW, look(1, 0.40), look(2, 0.80), look(3, 0.81), *fresh)
     proposal = search.propose(SCRIPT, far, goal, 0, grid=True, blocks=1)
     assert proposal is not None
     assert proposal.candidate.num_workers == 2, "faster by more than chance explains"
@@ -181,11 +193,13 @@ def test_what_a_fresh_start_has_made_slower_gives_way_to_one_with_no_more_worker
     choice = search.choose(before, goal, space)
     assert choice is not None
     assert choice.outcome.candidate.num_workers == 3, "faster by more than chance explains"
-    after = (*before, look(3, 0.57, block=1), replace(DEFAULT, block=1))
-    proposal = search.propose(space, after, goal, 0, grid=True, blocks=1)
-    assert proposal is not None
-    assert (proposal.candidate.num_workers, proposal.block) == (2, 2)
-    ended = (*after, look(2, 0.60, block=2))
+    after = (*before, look(3, 0.57, block=FRESH), replace(DEFAULT, block=FRESH))
+    ended = after
+    while proposal := search.propose(space, ended, goal, 0, grid=True, blocks=1):
+        assert proposal.block == FRESH + 1
+        again = replace(DEFAULT, block=FRESH + 1)
+        ended = (*ended, again if proposal.candidate == DEFAULT.candidate else look(2, 0.60, block=FRESH + 1))
+    assert len(ended) == len(after) + 2, "beside the script as it is"
     choice = search.choose(ended, goal, space)
     assert choice is not None
     assert choice.outcome.candidate.num_workers == 2

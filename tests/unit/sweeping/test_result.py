@@ -26,7 +26,7 @@ def sweep_result(*outcomes: Outcome, target: float = 0.9, **changes: Any) -> Swe
         ),
         "accelerator": AcceleratorSpec(kind="emulated", name="EMULATED v100", rate_samples_per_s=1250.0),
         "dataset": {
-            "name": "<script>", "root": "/d", "images": 4, "found_images": 9, "classes": 2, "skipped": 1,
+            "name": "<script>", "root": "/d", "images": 4, "found_images": 9, "classes": 2, "skipped": 0, "plain": True,
             "mean_bytes": 4e4, "median_width_px": 400, "median_height_px": 300, "fingerprint": "ab",
         },
         "workload": {"model": "resnet50", "batch_size": 64, "image_size_px": 224},

@@ -222,3 +222,35 @@ def test_the_plan_measures_in_the_script_and_confirms_it(chosen: dict[str, Any],
 )  # fmt: skip
 def test_a_sweep_is_called_by_its_script(command: tuple[str, ...], expected: str) -> None:
     assert uri_of(command) == expected
+
+
+def remedies(**changes: Any) -> dict[str, Any]:
+    found = prepare_script(CHOSEN, loader(**{"batches": 40, **changes})).space.restart_remedies
+    return dict(found)
+
+
+def test_workers_that_live_on_are_a_remedy_where_the_training_stays_the_same() -> None:
+    assert remedies() == {"keep_workers": (False, True)}
+    assert remedies(batches=None) == {}, "how long an epoch is is not known"
+    assert remedies(iterable=True) == {}
+    assert remedies(renewed_with_epochs=("set_epoch",)) == {}
+    assert remedies(own_generators=("rng",)) == {}
+    assert remedies(switchable=False) == {}
+    assert remedies(settings={**LOADER.settings, "persistent_workers": True}) == {}
+
+
+def test_workers_that_are_spawned_may_be_forked_where_nothing_uses_cuda() -> None:
+    spawned = {**LOADER.settings, "start_method": "spawn"}
+    assert remedies(settings=spawned)["start_method"] == ("spawn", "fork")
+    assert "start_method" not in remedies(settings=spawned, device="cuda")
+    asked = replace(CHOSEN, vary=("start_method",))
+    space = prepare_script(asked, loader(batches=40, settings=spawned)).space
+    assert "start_method" not in dict(space.restart_remedies), "it is varied already"
+
+
+def test_workers_that_live_on_are_refused_where_they_are_asked_for_as_well() -> None:
+    asked = replace(CHOSEN, vary=("keep_workers",))
+    assert dict(prepare_script(asked, loader(batches=40)).space.settings) == {"keep_workers": (False, True)}
+    prepared = prepare_script(asked, loader(batches=40, renewed_with_epochs=("set_epoch",)))
+    assert prepared.space.settings == ()
+    assert any("would not hear" in note for note in prepared.notes)

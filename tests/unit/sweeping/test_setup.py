@@ -225,7 +225,7 @@ def test_a_compiled_model_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> N
 def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked_for() -> None:
     prepared = prepare(replace(CHOSEN, backends=None, image_size=640), quiet)
     assert "opencv-reduced" not in prepared.space.backends
-    assert any("backend opencv-reduced is left out: 0 of 4 images" in note for note in prepared.notes)
+    assert any("backend opencv-reduced is left out: 0 of 4 images" in note for note in prepared.details)
     assert "opencv-reduced" in prepare(replace(CHOSEN, backends=None, image_size=96), quiet).space.backends
     named = replace(CHOSEN, backends=("opencv-reduced",), image_size=640)
     assert prepare(named, quiet).space.backends == ("opencv-reduced",)
@@ -261,7 +261,7 @@ def test_shards_are_not_for_dali(tmp_path: Path) -> None:
     chosen = replace(CHOSEN, dataset=str(tmp_path / "photos.tar"), backends=("opencv", "dali"))
     prepared = prepare(chosen, quiet)
     assert prepared.space.backends == ("opencv",)
-    assert any("dali is left out: it is given files" in note for note in prepared.notes)
+    assert any("dali is left out: it is given files" in note for note in prepared.details)
     assert plan(chosen, prepared, str(tmp_path / "index.json")).conditions.paths == [str(tmp_path / "photos.tar")]
     with pytest.raises(UsageError, match="dali is left out"):
         prepare(replace(chosen, backends=("dali",)), quiet)
@@ -295,7 +295,7 @@ def test_a_backend_that_cannot_augment_needs_a_device_that_can(monkeypatch: pyte
     chosen = replace(CHOSEN, augment="mixup", backends=("pillow", "opencv"))
     prepared = prepare(chosen, quiet)
     assert prepared.space.backends == ("pillow",)
-    assert any(note.startswith("backend opencv is left out: mixup") for note in prepared.notes)
+    assert any(note.startswith("backend opencv is left out: mixup") for note in prepared.details)
     there = replace(chosen, device="emulated:500?augment=9000")
     assert prepare(there, quiet).space.backends == ("pillow", "opencv")
     assert prepare(replace(there, fix=(("transforms_on", "worker"),)), quiet).space.backends == ("pillow",)

@@ -166,3 +166,8 @@ def test_a_script_s_python_may_start_workers_in_another_way_than_was_measured() 
     assert settings(loader=newer)["start_method"] == "fork"
     older = replace(newer, python="3.13.1", settings={**newer.settings, "start_method": "fork"})
     assert "start_method" not in settings(loader=older)
+
+
+def test_workers_that_live_on_are_applied() -> None:
+    assert settings(keep_workers=True)["persistent_workers"] is True
+    assert "persistent_workers" not in settings()
