@@ -9,9 +9,6 @@ on with the next one. With the end of each, what was measured until then is sent
 epoch: then its process ends in its own way, and the parent has all that there was
 (:mod:`pipetune.measure.script.joined`). A request may also come with the start of the process: then the loader is
 measured from its very first batch.
-
-Why not epochs without end, as before: a loop that indexes, schedules, accumulates or finishes by ``len(loader)`` fails
-in the batch after its last, and a longer length from the start on gives trainers other schedules and buffers.
 """
 
 from __future__ import annotations
@@ -22,32 +19,24 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from pipetune.hook.built import BuiltSource
 from pipetune.hook.channel import Channel, ChannelClosedError
-from pipetune.hook.device_memory import DeviceMemory
 from pipetune.hook.division import Division, RepeatedSamplesError
 from pipetune.hook.epochs import Epochs
+from pipetune.hook.keeping import LEAST_KEPT, Keeping, count_to_keep
+from pipetune.hook.measurement_plan import count_steps_ahead, describe_progress, make_phases
+from pipetune.hook.memory_watch import OUT_OF_MEMORY, MemoryWatch
 from pipetune.hook.outbox import Outbox
 from pipetune.hook.source import Source
 from pipetune.hook.told_failure import describe_failure
-from pipetune.measure.phases import MIN_EPOCHS, PhaseProgress, Phases, Question, plan_phases
+from pipetune.measure.phases import PhaseProgress, Phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
 from pipetune.usercode.batches import size_of
 from pipetune.usercode.loop_clock import LoopClock
-
-#: So many batches are kept before they are replayed; of a slow loader so many after some time (s), and of a short epoch
-#: this share.
-KEEP, LEAST_KEPT, _KEEPING_S, _KEPT_SHARE = 8, 2, 2.0, 1 / 3
-#: Other ranks hear of the last step at least so many steps, and so long (s), before it.
-_AHEAD_STEPS, _AHEAD_S = 4, 0.2
-#: Loops are at most so many batches ahead of the one that is trained on.
-_SETTLED_AFTER = 10
-_OUT_OF_MEMORY = "CUDA out of memory"
 
 
 class Relay:
@@ -71,9 +60,7 @@ class Relay:
         self._phases: Phases | None = None
         self._progress = PhaseProgress()
         self._outbox = Outbox(channel, now_ns)
-        self._to_keep = 0
-        """So many batches are still kept before they are replayed."""
-        self._keeping_since_ns = 0
+        self._keeping = Keeping(0, 0)
         self._batches = 0
         """Since the request."""
         self._began_ns = 0
@@ -85,10 +72,8 @@ class Relay:
         self._stop_at: int | None = None
         self._starts = 0
         """How often workers are started before the measurement, to see how long that takes."""
-        self._memory: DeviceMemory | None = None
+        self._memory: MemoryWatch | None = None
         """Of the device, where it is measured."""
-        self._settled = False
-        """It is counted from a step of the new batches on."""
         self._told = True
         """The parent knows that the loop waits."""
         self._request: dict[str, Any] = {}
@@ -149,12 +134,13 @@ class Relay:
         now = self._now_ns()
         if self.epoch_has_ended and getattr(self._source, "begins_itself", False):
             self.epoch()
-        if self._memory is not None and self._phase == "measuring" and self._stop_at is None:
-            self._look_after(self._memory)
+        counts = self._memory is not None and self._phase == "measuring" and self._stop_at is None
+        if counts and self._memory is not None and self._memory.has_ended(self._batches, self._outbox.phase):
+            self._fail("timed", MemoryError(OUT_OF_MEMORY))
         self._push(self._clock.done(now))
         if self._phase == "measuring" and self._is_last():
             self._phase, self._told = "waiting", False
-        if self._phase == "keeping" and not self._to_keep:
+        if self._phase == "keeping" and self._keeping.is_enough:
             self._start_ceiling()
         if self._phase == "waiting":
             self._clock.drain()
@@ -185,9 +171,7 @@ class Relay:
         self._clock.handed(began, got, size_of(batch))
         if self._phase != "keeping":
             return batch
-        self._to_keep -= 1
-        if self._ranks == 1 and got - self._keeping_since_ns > _KEEPING_S * 1e9 and len(source.kept) + 1 >= LEAST_KEPT:
-            self._to_keep = 0
+        self._keeping.took(got, len(source.kept) + 1, alone=self._ranks == 1)
         return source.kept.keep(batch)
 
     def script_ends(self) -> None:
@@ -233,11 +217,10 @@ class Relay:
             return self._start(lambda: self._source.switch(request["settings"]))
         if len(self._source.kept) >= LEAST_KEPT:
             return self._start_ceiling()
-        # Of ranks, all keep equally many.
         length = self._source.length
         left = None if length is None else max(0, length - self._source.delivered)
-        self._to_keep = KEEP if left is None else min(KEEP, max(LEAST_KEPT, round(left * _KEPT_SHARE)))
-        self._phase, self._phases, self._keeping_since_ns = "keeping", None, self._now_ns()
+        self._keeping = Keeping(count_to_keep(left), self._now_ns())
+        self._phase, self._phases = "keeping", None
         return True
 
     def _start_ceiling(self) -> bool:
@@ -250,7 +233,7 @@ class Relay:
         if not self._start(replay):
             return False
         if request.get("memory"):
-            self._memory = DeviceMemory(float(request["memory"]), request.get("memory_limit_bytes"))
+            self._memory = MemoryWatch(float(request["memory"]), request.get("memory_limit_bytes"))
             atexit.unregister(self.out_of_memory)
             atexit.register(self.out_of_memory)
         return True
@@ -259,22 +242,13 @@ class Relay:
         """From the next batch on the steps count; whether it could be prepared."""
         request, source, ceiling = self._request, self._source, self._request["role"] == "ceiling"
         self._progress, self._batches, self._stop_at = PhaseProgress(), 0, None
-        self._memory, self._settled = None, False
+        self._memory = None
         if self._division is not None:
             self._division.begin()
         self._outbox.restart()
-        question = None if request["question"] is None else _question(request["question"])
-        plan = plan_phases(
-            int(request["num_workers"]), int(request["prefetch_depth"]), request["seconds"], request["warmup_limit_s"]
-        )
-        plan = replace(plan, ends_when_fed=True)
         length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
-        if length and not ceiling:  # no epoch has a larger backlog than itself
-            plan = replace(plan, backlog=max(2, min(plan.backlog, MIN_EPOCHS * length)))
-        if ceiling:  # kept batches come from no worker, and have no backlog
-            plan = replace(plan, unit=1, backlog=1)
         epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
-        self._phases = Phases(plan, self._progress, question, epoch=epoch)
+        self._phases = make_phases(request, self._progress, length, epoch)
         try:
             prepare()
         except Exception as error:
@@ -288,19 +262,11 @@ class Relay:
         self._channel.send("phase", phase="first_batch")
         return True
 
-    def _look_after(self, memory: DeviceMemory) -> None:
-        """Between two batches: count the peak from when the loop has come to the new batches; see whether it ended."""
-        if not self._settled and (self._batches >= _SETTLED_AFTER or self._outbox.phase == "timed"):
-            self._settled = True
-            memory.settle()
-        elif self._settled and memory.ended():
-            self._fail("timed", MemoryError(_OUT_OF_MEMORY))
-
     def out_of_memory(self) -> None:
         """The script is ending: report it where the device's memory has ended before."""
-        if self._phase == "measuring" and self._memory is not None and self._memory.ended_at_all():
+        if self._phase == "measuring" and self._memory is not None and self._memory.has_ever_ended():
             with contextlib.suppress(OSError, ChannelClosedError):
-                self._fail("timed", MemoryError(_OUT_OF_MEMORY))
+                self._fail("timed", MemoryError(OUT_OF_MEMORY))
 
     def _fetch(self) -> Any:
         while True:
@@ -356,23 +322,17 @@ class Relay:
         except RepeatedSamplesError as error:
             self._fail("timed", error)
             return
-        ahead = 0
-        if self._ranks > 1:
-            # The first one has waited for new workers.
-            steps_ns = self._now_ns() - (self._first_end_ns or self._began_ns) - self._epochs.skipped_ns
-            step_s = max(1e-3, steps_ns / 1e9 / max(1, self._batches - 1))
-            ahead = max(_AHEAD_STEPS, round(_AHEAD_S / step_s))
+        spent_ns = self._now_ns() - (self._first_end_ns or self._began_ns) - self._epochs.skipped_ns
+        ahead = count_steps_ahead(spent_ns, self._batches) if self._ranks > 1 else 0
         self._stop_at = self._batches + ahead
         self._channel.send(
-            "result", warmup_batches=self._progress.warmup_batches, steady=self._progress.steady,
-            window_batches=self._progress.window_batches, ended_early=self._progress.answered,
-            epoch_windows=self._progress.epoch_windows, epoch_batches=self._source.epoch_batches,
-            whole_epochs=self._progress.whole_epochs, epoch_starts=self._epochs.starts, apart=self._epochs.spans,
+            "result", **describe_progress(self._progress), epoch_batches=self._source.epoch_batches,
+            epoch_starts=self._epochs.starts, apart=self._epochs.spans,
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
             repeats=self._division is not None and self._division.find_repeats(self._source) is not None,
             other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns - self._epochs.skipped_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
-            **({} if self._memory is None else self._memory.found()),
+            **({} if self._memory is None else self._memory.describe()),
         )  # fmt: skip
 
     def _fail(self, phase: str, error: Exception) -> None:
@@ -387,7 +347,3 @@ class Relay:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         self._leave(status)
-
-
-def _question(values: dict[str, Any]) -> Question:
-    return Question(**{**values, "levels": tuple(values["levels"])})

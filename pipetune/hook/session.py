@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -16,7 +16,8 @@ from typing import Any
 from pipetune.hook import dali, fastai, ffcv
 from pipetune.hook import profile as profiles
 from pipetune.hook.backward import tell_backward, trains_elsewhere
-from pipetune.hook.built import BuiltSource, Library, patch_constructor
+from pipetune.hook.built import BuiltSource
+from pipetune.hook.built_loaders import BuiltLoaders
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.decoder import NotPossibleError, swap_for
 from pipetune.hook.describe import class_name, describe_calls
@@ -112,10 +113,7 @@ class Session:
         """Loaders that are read in one rank for all of them."""
         self._swapped: set[int] = set()
         self._reported = 0
-        self._being_made: Known | None = None
-        """A loader of another library than torch."""
-        self._feeds: dict[int, Feed] = {}
-        """Of such loaders."""
+        self._built = BuiltLoaders(self, self._loaders, self._matcher)
         self.trained: Feed | None = None
         """The loader that is measured, once it is known."""
         self._gave_up = False
@@ -133,27 +131,23 @@ class Session:
         if module.__name__ == DATALOADER:
             self._iterator_class = iterator_class(module)
             kind: Any = module.DataLoader
-            patch_loader(kind, self, self._complain)
+            patch_loader(kind, self, self.complain)
             self.report("torch")
         elif module.__name__ == fastai.LOAD:
-            fastai.patch_load(module, self, self._complain, iterators=True)
+            fastai.patch_load(module, self, self.complain, iterators=True)
         elif module.__name__ == fastai.OPTIMIZER:
             fastai.patch_optimizer(module, self._stepped)
-        elif module.__name__ == dali.PIPELINE:
-            self._patch_built(module.Pipeline, dali.LIBRARY)
-        elif module.__name__ == dali.PYTORCH:
-            dali.patch_iterators(module, self._take)
-        elif module.__name__ == ffcv.LOADER:
-            self._patch_built(module.Loader, ffcv.LIBRARY)
-            ffcv.patch_iterators(module, self._iterate)
+        elif module.__name__ in (dali.PIPELINE, dali.PYTORCH, ffcv.LOADER):
+            self._built.on_module(module)
         else:
-            patch_loader(module.StatefulDataLoader, self, self._complain)
+            patch_loader(module.StatefulDataLoader, self, self.complain)
 
     def on_optimizers(self, module: ModuleType) -> None:
         """torch's optimizers have been imported."""
         module.register_optimizer_step_post_hook(lambda *_: self._loaderless.stepped())
 
-    def _complain(self, error: BaseException) -> None:
+    def complain(self, error: BaseException) -> None:
+        """Tell of an error of ours."""
         self.report("complaint", message=f"{type(error).__name__}: {error}")
 
     def arguments(self, frame: FrameType | None, arguments: dict[str, Any]) -> tuple[dict[str, Any] | None, Any]:
@@ -171,9 +165,10 @@ class Session:
             self._loaders.add(loader, known)
             if hasattr(loader, "fake_l"):
                 self._loaders.add(loader.fake_l, known)
-        self._report_loader(known, class_name(loader.dataset))
+        self.report_loader(known, class_name(loader.dataset))
 
-    def _report_loader(self, known: Known | None, dataset: str, library: str | None = None) -> None:
+    def report_loader(self, known: Known | None, dataset: str, library: str | None = None) -> None:
+        """Tell of a loader that was made, to say how far a script came."""
         if self._reported < _MOST_REPORTED:
             self._reported += 1
             where = None if known is None else f"{known.site.file}:{known.site.line}"
@@ -188,7 +183,7 @@ class Session:
                 again.iterated_with(iterator)
                 return iterator
             return self._iterator_class(Other(self.trained, loader, original(loader)))
-        self._look_for_steps()
+        self.look_for_steps()
         self._decode_differently(loader)
         # Of a loader that is gone another one may have the number.
         (self._for_all_ranks.add if loads_for_all_ranks(sys._getframe(1)) else self._for_all_ranks.discard)(id(loader))
@@ -200,7 +195,7 @@ class Session:
                 feed.relay = self.begin(feed)
             return iterator
         except Exception as error:  # of ours; one of the script's comes again
-            self._complain(error)
+            self.complain(error)
             return original(loader)
 
     def _is_trained(self, loader: Any) -> bool:
@@ -226,46 +221,14 @@ class Session:
         if self.trained is not None and self.trained.relay is not None:
             self.trained.relay.stepped()
 
-    def _look_for_steps(self) -> None:
+    def look_for_steps(self) -> None:
+        """Notice from now on when an optimizer steps."""
         if self._end_looking is None:
             self._end_looking = tell_backward(self._which.computed_gradients)
             atexit.register(self._report_batches)
             optimizer = sys.modules["torch.optim.optimizer"]
             optimizer.register_optimizer_step_post_hook(lambda *_: self._stepped())
             self.report("iterated")
-
-    def _patch_built(self, kind: Any, library: Library) -> None:
-        def settings_for(frame: FrameType | None, _: Mapping[str, Any]) -> Mapping[str, Any] | None:
-            reads = library.reads()
-            self._being_made = known = self._loaders.identify(frame, reads, library.name)
-            tuned = None if known is None or self._matcher is None else self._matcher.find(known, reads)
-            return None if tuned is None else tuned.settings
-
-        def made(loader: Any) -> None:
-            known, self._being_made = self._being_made, None
-            if known is not None:
-                self._loaders.add(loader, known)
-            self._report_loader(known, library.reads_text, library.name)
-
-        patch_constructor(kind, library, settings_for, made, self._complain)
-
-    def _take(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """A batch of one of DALI's iterators."""
-        feed = self._feeds.get(id(iterator))
-        if feed is None:
-            self._look_for_steps()
-            feed = self._feeds[id(iterator)] = Feed(self, iterator, dali.source_of(iterator, original))
-        return feed.next()
-
-    def _iterate(self, loader: Any, original: Callable[[Any], Any]) -> Any:
-        """An iterator over one of FFCV's loaders."""
-        feed = self._feeds.get(id(loader))
-        if feed is not None:
-            feed.reset(loader)
-        else:
-            self._look_for_steps()
-            feed = self._feeds[id(loader)] = Feed(self, loader, ffcv.EpochSource(loader, original))
-        return ffcv.LoopIterator(feed)
 
     def _decode_differently(self, loader: Any) -> None:
         """In a fresh start whose settings have another decoder, put it in before the first iterator is made."""

@@ -43,7 +43,7 @@ def test_no_images(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "notes.txt").write_text("x")
     done = commands.run(commands.sweep_command(tmp_path / "data", tmp_path / "run"))
-    commands.failed_in_one_line(done, 2, "no images in", "1 other files", "synthetic:caltech256")
+    commands.failed_in_one_line(done, 2, "no images in", "1 other file;", "synthetic:caltech256")
 
 
 def test_fewer_images_than_a_batch(tmp_path: Path) -> None:

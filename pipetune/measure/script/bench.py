@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.candidates.settings import SIMD, needs_own_process
 from pipetune.errors import FailsAgainError
-from pipetune.install.find import is_simd
 from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
@@ -25,11 +23,10 @@ from pipetune.measure.recording import Recording
 from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.measure.script.follow import follow_measurement
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
-from pipetune.measure.script.pil import pil_for_hook
-from pipetune.measure.script.protocol import FROM_START
-from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
+from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
 from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
+from pipetune.measure.script.start_settings import find_changed_settings, make_profile, why_not_applied
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
 from pipetune.protection.contract import Protection
@@ -132,25 +129,8 @@ class ScriptBench:
 
     def settings_of(self, candidate: Candidate) -> dict[str, Any]:
         """What the candidate changes of the script's loader, under torch's names; ``{}``: it is the script's own."""
-        own = self._own
-        assert own is not None
-        changed: dict[str, Any] = {}
-        if (candidate.num_workers, candidate.prefetch_depth) != (own.num_workers, own.prefetch_depth):
-            changed["num_workers"] = candidate.num_workers
-            changed["prefetch_factor"] = candidate.prefetch_depth if candidate.num_workers else None
-        script = {} if self.loader is None else self.loader.settings
-        for name in ("pin_memory", "in_order", "start_method", "worker_cores", "opencv_threads", "decoder"):
-            now = getattr(own, name)
-            if name in ("in_order", "start_method"):
-                if not candidate.num_workers:
-                    continue
-                # Without workers its own candidate has none, and the script has one for workers that it would start.
-                now = now if own.num_workers or script.get(name) is None else script[name]
-            if getattr(candidate, name) not in (now, SIMD):
-                changed[name] = getattr(candidate, name)
-        if candidate.keep_workers:
-            changed["persistent_workers"] = True
-        return changed
+        assert self._own is not None
+        return find_changed_settings(candidate, self._own, self.loader)
 
     def measure(
         self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int = 1,
@@ -263,7 +243,7 @@ class ScriptBench:
             request = {**request, "settings": {}}  # they are applied when the loader is made
             profile = self.profile_of(settings, simd=simd, request=request if from_start else None)
             session = self._start(allocators.environment_of(candidate.allocator, os.environ), profile, stop)
-            failure = _why_not_applied(settings, self.loader, session, simd=simd)
+            failure = why_not_applied(settings, self.loader, session, simd=simd)
             if failure is not None:
                 session.close()
                 return failure
@@ -304,16 +284,7 @@ class ScriptBench:
         Raises:
             ScriptError: the loader cannot be recognised in another start.
         """
-        pil = {"pil": pil_for_hook()} if simd else {}
-        if not settings and request is None:
-            return {"loaders": [], **pil} if simd else None
-        asked = {} if request is None else {FROM_START: dict(request)}
-        if not settings and (self.loader is None or self.loader.identity is None):
-            return {"loaders": [], **pil}  # it is recognised by its training
-        if self.loader is None or self.loader.identity is None:
-            raise ScriptError("the script's loader is made where no call of the script's can be seen")
-        return {"loaders": [{"identity": asdict(self.loader.identity), "settings": dict(settings),
-                             "alone_there": self.loader.alone_there}], **pil, **asked}  # fmt: skip
+        return make_profile(self.loader, settings, simd=simd, request=request)
 
     def _is_end(self, failure: Failure | None) -> bool:
         """Whether a failure is that of a script that has ended."""
@@ -370,20 +341,3 @@ class ScriptBench:
             return {}
         versions = {"python": loader.python, "torch": loader.torch, "backend": "your script's own"}
         return versions | ({} if loader.device_name is None else {"gpu": loader.device_name})
-
-
-def _why_not_applied(
-    settings: Mapping[str, Any], loader: ScriptLoader | None, session: ScriptSession, *, simd: bool
-) -> Failure | None:
-    """Why a fresh start does not have the settings that it was to have; ``None``: it has them."""
-    ready = session.ready[0].ready or {}
-    differs = not_applied(settings, loader, ready)
-    if differs is not None:
-        return Failure(
-            kind="usage", phase="open", hint="does the script make other loaders the first time?",
-            message=f"the script's loader was not recognised in another start: it has {differs}",
-        )  # fmt: skip
-    if simd and not is_simd(ready.get("pil") or ""):
-        return Failure(kind="usage", phase="open", message=f"the script has imported another PIL ({ready.get('pil')})",
-                       hint="is its own folder of packages put first on sys.path?")  # fmt: skip
-    return None

@@ -18,7 +18,7 @@ from tests.unit.sweeping.test_resume import PREPARED
 def ended(path: Path, **changes: Any) -> SweepRun:
     values: dict[str, Any] = {
         "result": sweep_result(CEILING, DEFAULT, TUNED), "prepared": PREPARED, "path": path, "exit_code": 0,
-        "stopped": None, "message": None, "not_written": None, **changes,
+        "stopped": None, "message": None, "resumable": True, "not_written": None, **changes,
     }  # fmt: skip
     return SweepRun(**values)
 

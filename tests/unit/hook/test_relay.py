@@ -9,7 +9,8 @@ import pytest
 
 from pipetune.hook.channel import ChannelClosedError
 from pipetune.hook.division import SAME_SAMPLES, Division
-from pipetune.hook.relay import LEAST_KEPT, Relay
+from pipetune.hook.keeping import LEAST_KEPT
+from pipetune.hook.relay import Relay
 from pipetune.hook.source import Source
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.usercode.loop_clock import HostClock

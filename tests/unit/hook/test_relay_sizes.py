@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipetune.hook import relay as module
+from pipetune.hook import memory_watch as module
 from tests.unit.hook.test_relay import END, FakeChannel, Loop, measure
 
 

@@ -73,7 +73,7 @@ def test_a_library_that_others_may_have_written_is_not_loaded(library: Path, abo
     assert installed_version(backend) is None
     assert why_missing(backend) == f"is not used ({reason}, and its code would run)"
     assert [value for value in refusals() if reason in value]
-    assert any(note.startswith(f"backend {JPEG_ROI} is not used ({reason}") for note in varied.backends(None)[1])
+    assert any(f"{JPEG_ROI} is not used ({reason}" in note for note in varied.backends(None)[1])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

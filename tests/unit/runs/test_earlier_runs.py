@@ -20,7 +20,6 @@ import pytest
 
 import pipetune
 from pipetune.__main__ import main
-from pipetune.datasets.index import read_index
 from pipetune.runs.run import Run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.resume import read_resumed
@@ -234,11 +233,3 @@ def test_a_run_without_a_result_is_concluded_from_its_outcomes(tmp_path: Path, c
     run: Run = pipetune.load(tmp_path)
     assert run.problems == ("it did not come to its end: it has no result.json",)
     assert "opencv, 1 thread" in command("report", tmp_path)
-
-
-def test_a_stored_index_is_read() -> None:
-    stored_index = stored("sweep", "index.json")
-    found = read_index(str(RUNS / "sweep" / "index.json"))
-    assert (found.found_images, len(found.images), len(found.classes)) == (200, 10, 20)
-    assert [image.path for image in found.images] == [f"{found.root}/{row[0]}" for row in stored_index["images"]]
-    assert {(image.format, image.progressive) for image in found.images} == {("jpeg", False)}

@@ -12,7 +12,7 @@ from pipetune.measure.conditions import Conditions
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.measure.script import bench as module
-from pipetune.measure.script import follow
+from pipetune.measure.script import follow, start_settings
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.joined import LEAST_BATCHES
 from pipetune.measure.script.ready import ScriptError
@@ -198,7 +198,7 @@ def test_another_allocator_lives_in_the_process(scripts: Scripts, tmp_path: Path
 def test_pillow_simd_lives_in_the_process_and_has_to_be_imported(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "pil_for_hook", lambda: {"folder": "/side", "tag": "x"})
+    monkeypatch.setattr(start_settings, "pil_for_hook", lambda: {"folder": "/side", "tag": "x"})
     scripts.will_say()
     scripts.will_say(*answer()).ready[0].ready["pil"] = "12.1.1.post0"  # type: ignore[index]
     other = scripts.will_say(*answer())
