@@ -51,17 +51,15 @@ from pipetune.version import __version__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRun:
-    """A sweep that has ended, whichever way, with its result written to its run folder."""
+    """A sweep that has ended, whichever way, with its result written to its run folder (``path``)."""
 
     result: SweepResult
     prepared: Prepared
     path: Path
-    """The run folder."""
     exit_code: int
     stopped: str | None
-    """``interrupted`` or ``failed``; ``None``: it came to its end."""
+    """``interrupted`` or ``failed``; ``None``: it came to its end. ``message`` says why."""
     message: str | None
-    """Why it was stopped."""
     resumable: bool
     """What was measured does not fail by itself."""
     not_written: PipetuneError | None
