@@ -63,8 +63,8 @@ class RunFolder:
     same method may be called again.
     """
 
-    def __init__(self, path: Path, hint: str = _WAIT) -> None:
-        self.path = path
+    def __init__(self, path: Path, hint: str = _WAIT, *, has_made_parent: bool = False) -> None:
+        self.path, self._has_made_parent = path, has_made_parent
         self._lock_fd: int | None = run_lock.acquire(path, hint)
 
     def __enter__(self) -> Self:
@@ -80,11 +80,13 @@ class RunFolder:
             self._lock_fd = None
 
     def remove_unless_used(self) -> None:
-        """Remove a new folder in which there is nothing to read."""
+        """Remove a new folder in which there is nothing to read, and ``pipetune-runs`` where it was made for it."""
         if set(os.listdir(self.path)) <= {LOCK_FILE}:
             with contextlib.suppress(OSError):
                 (self.path / LOCK_FILE).unlink(missing_ok=True)
                 self.path.rmdir()
+                if self._has_made_parent:
+                    self.path.parent.rmdir()  # refused where another run has begun meanwhile
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Replace the file ``name`` as a whole: a reader sees the old contents or the new, never a part.
@@ -145,7 +147,7 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
     if out is not None:
         return _take(out)
     stem = f"{now:%Y%m%d-%H%M%S}-{slug(dataset_name)}"
-    number = 1
+    number, is_first = 1, not RUNS_FOLDER.exists()
     while True:
         folder = RUNS_FOLDER / (stem if number == 1 else f"{stem}-{number}")
         with os_errors_as("create", folder):
@@ -157,7 +159,7 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
                     number += 1
                     continue
                 raise
-        return RunFolder(folder)
+        return RunFolder(folder, has_made_parent=is_first)
 
 
 def check_out(out: Path | None) -> None:

@@ -132,8 +132,11 @@ def prepare(
             effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
-        notes=(*chosen.remarks, *notes, *obstacle, *about_places, *remarks(space, host, os.environ)),
-        details=left_out,
+        notes=(
+            *chosen.remarks, *notes, *obstacle, *about_places, *remarks(space, host, os.environ),
+            *(left_out if chosen.backends is not None else ()),  # who asked for a decoder is told why it is not tried
+        ),
+        details=left_out if chosen.backends is None else (),
         ranks=ranks,
     )  # fmt: skip
 

@@ -67,7 +67,8 @@ def measured(result: Any) -> list[Any]:
 def test_it_runs_to_its_end_on_the_device(swept: Any) -> None:
     assert swept["accelerator"]["kind"] == "cuda"
     assert swept["accelerator"]["name"] == "Fake GPU 0"
-    assert swept["recommended"]["candidate"]["num_workers"] == 3
+    # Whether its gain is proven in one block depends on how quiet the machine is.
+    assert swept["edit"]["key"] == "own-w3-p2-b4"
     assert len(measured(swept)) == len(swept["outcomes"]) >= 3
 
 

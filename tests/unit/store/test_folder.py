@@ -82,6 +82,15 @@ def test_slug(name: str, expected: str) -> None:
     assert slug(name) == expected
 
 
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_folder_that_was_not_used_is_removed_with_what_was_made_for_it(here: Path, was_there: bool) -> None:
+    if was_there:
+        (here / "pipetune-runs").mkdir()
+    with create_run(None, dataset_name="photos", now=datetime(2026, 1, 31)) as run:
+        run.remove_unless_used()
+    assert (here / "pipetune-runs").exists() is was_there
+
+
 def test_out_may_be_new_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "deep" / "new"):

@@ -261,7 +261,7 @@ def test_shards_are_not_for_dali(tmp_path: Path) -> None:
     chosen = replace(CHOSEN, dataset=str(tmp_path / "photos.tar"), backends=("opencv", "dali"))
     prepared = prepare(chosen, quiet)
     assert prepared.space.backends == ("opencv",)
-    assert any("dali is left out: it is given files" in note for note in prepared.details)
+    assert any("dali is left out: it is given files" in note for note in prepared.notes)
     assert plan(chosen, prepared, str(tmp_path / "index.json")).conditions.paths == [str(tmp_path / "photos.tar")]
     with pytest.raises(UsageError, match="dali is left out"):
         prepare(replace(chosen, backends=("dali",)), quiet)
@@ -295,7 +295,7 @@ def test_a_backend_that_cannot_augment_needs_a_device_that_can(monkeypatch: pyte
     chosen = replace(CHOSEN, augment="mixup", backends=("pillow", "opencv"))
     prepared = prepare(chosen, quiet)
     assert prepared.space.backends == ("pillow",)
-    assert any(note.startswith("backend opencv is left out: mixup") for note in prepared.details)
+    assert any(note.startswith("backend opencv is left out: mixup") for note in prepared.notes)
     there = replace(chosen, device="emulated:500?augment=9000")
     assert prepare(there, quiet).space.backends == ("pillow", "opencv")
     assert prepare(replace(there, fix=(("transforms_on", "worker"),)), quiet).space.backends == ("pillow",)
