@@ -112,7 +112,7 @@ def judge(one: Any, folder: Path) -> tuple[str, str]:
 
 
 def _is_only_renamed(theirs: Pairs | None, ours: Pairs) -> bool:
-    """The same images without labels in the library, where folders are the classes."""
+    """Whether the library sees no labels of these images, where folders are the classes."""
     return (
         theirs is not None
         and {data for data, _ in theirs} == {data for data, _ in ours}
@@ -251,7 +251,7 @@ def _by_streaming(path: Path, files: list[Path]) -> Pairs:
         from streaming import LocalDataset
 
         for sample in LocalDataset(str(path)):
-            pairs[_hash(_bytes_of(sample["image"])), int(sample.get("label", -1))] += 1
+            pairs[_hash(_read_bytes(sample["image"])), int(sample.get("label", -1))] += 1
         return pairs
     for file in files:  # of the columns image and label alone
         data = file.read_bytes()
@@ -264,7 +264,7 @@ def _by_streaming(path: Path, files: list[Path]) -> Pairs:
     return pairs
 
 
-def _bytes_of(image: Any) -> bytes:
+def _read_bytes(image: Any) -> bytes:
     return image if isinstance(image, bytes) else bytes(image.fp.getvalue())
 
 
