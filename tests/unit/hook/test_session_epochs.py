@@ -9,6 +9,7 @@ import pytest
 from pipetune.hook import session as module
 from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.which import CONFIRMATIONS
+from tests.unit.hook import fake_script
 from tests.unit.hook.fake_script import IDENTITY, MEASURE, Script
 from tests.unit.hook.fake_torch import Numbers
 
@@ -110,13 +111,23 @@ def test_with_other_ranks_than_asked_for_it_waits_for_its_training(monkeypatch: 
 def test_a_script_that_ends_too_soon_says_after_how_many_batches(script: Script) -> None:
     script.train(script.loader(Numbers(8), shuffle=True))
     script.session._report_batches()
-    assert [message["batches"] for message in script.channel.of("too_few")] == [2]
+    (untrained,) = script.channel.of("untrained")
+    assert (untrained["batches"], untrained["evaluated"], untrained["steps"]) == (2, 0, 2)
+    assert untrained["where"].startswith(f"{fake_script.__file__}:")
 
 
-def test_one_that_does_not_train_says_nothing_of_it(script: Script) -> None:
+def test_a_script_that_only_evaluates_says_after_how_many_batches(script: Script) -> None:
+    script.evaluate(script.loader(Numbers(20)))
     script.evaluate(script.loader(Numbers(8)))
     script.session._report_batches()
-    assert script.channel.of("too_few") == []
+    (untrained,) = script.channel.of("untrained")
+    assert (untrained["batches"], untrained["evaluated"], untrained["steps"], untrained["backward"]) == (0, 5, 0, 0)
+
+
+def test_a_script_whose_training_is_recognised_says_nothing_of_that(script: Script) -> None:
+    script.train(script.loader(shuffle=True))
+    script.session._report_batches()
+    assert script.channel.of("untrained") == []
 
 
 def test_a_loader_that_is_made_anew_for_each_epoch_is_the_one_that_is_trained_on(
