@@ -176,8 +176,11 @@ def test_no_number_of_workers_is_recommended_that_would_change_the_training(
     assert expected[recommended] == "measured"
 
 
-def test_workers_that_each_yield_a_whole_epoch_in_another_order_are_refused(place: Path, nobody_is_left: None) -> None:
-    result = swept(place, SHUFFLES, "Data()", count=160)
+@pytest.mark.parametrize("count", [64, 160], ids=["many epochs before workers are forked", "few epochs"])
+def test_workers_that_each_yield_a_whole_epoch_in_another_order_are_refused(
+    place: Path, nobody_is_left: None, count: int
+) -> None:
+    result = swept(place, SHUFFLES, "Data()", count=count)
     assert outcomes(result) == REPEATED
     assert "as many samples as an epoch has" in result["text"]
 

@@ -174,6 +174,20 @@ def test_a_worker_of_a_fork_reports_to_a_file_of_its_own(tmp_path: Path) -> None
     assert [report["ended"] for report in read_reports(str(tmp_path), pid) if "ended" in report] == [2]
 
 
+def test_a_forked_worker_tells_its_ends_however_many_epochs_the_script_itself_has_read(tmp_path: Path) -> None:
+    process, dataset = Process(tmp_path), Samples([1, 2])
+    for _ in range(50):
+        process.iterate(dataset)
+        process.iterate(Samples([3]))
+    pid = os.fork()
+    if not pid:
+        process.iterate(dataset)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert [report["ended"] for report in read_reports(str(tmp_path), pid) if "ended" in report] == [2]
+    assert 0 < process.told("ended").count(2) < 50, "the file does not grow for ever"
+
+
 def augmented(number: int) -> tuple[Any, int, dict[str, Any]]:
     """A sample whose pixels are random."""
     pixels = SimpleNamespace(shape=(3, 8, 8), dtype="torch.uint8", tolist=lambda: [random.random()])
