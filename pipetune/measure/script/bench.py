@@ -177,7 +177,8 @@ class ScriptBench:
                     starts = recording.first_batch.get("starts", ())
                     whole = bool(recording.result.get("whole_epochs"))
                     starts = recording.result.get("epoch_starts", ()) if whole else starts
-                    measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
+                    if not recording.result.get("single_epochs"):  # their workers start once
+                        measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
                     self._rate = self._rate or measurement.samples_per_s
                 measurement = limit_goodput(measurement)
             except ArithmeticError as error:  # steps without length, say

@@ -99,11 +99,14 @@ def test_a_script_that_ends_after_an_epoch_is_measured_over_several_starts(scrip
     for _ in range(6):
         scripts.will_say(*an_epoch(), "ended", exit_code=0)
     bench = begun(tmp_path)
+    assert bench.loader is not None
+    bench.loader = replace(bench.loader, batches=19)
     own = measure(bench, OWN, "baseline")
     assert own.failure is None
     assert own.measurement is not None
     assert own.measurement.samples_per_s == pytest.approx(16 / 0.05, rel=0.01)
     assert own.measurement.samples == 2 * 19 * 16, "the first start was not measured from its first batch on"
+    assert own.measurement.epoch_start_s is None, "its workers start once, with it"
     assert bench.starts == 3
     other = measure(bench, OTHER)
     assert other.failure is None
