@@ -139,8 +139,12 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     return bool(_over(space, outcomes, goal)) or next_step(State.after(space, goal, outcomes), seed=0) is None
 
 
-def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
-    """Why a search that has ended would go on with more effort, in words; ``None``: it was thorough."""
+def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, met: bool = True) -> str | None:
+    """Why a search that has ended would go on with more effort, in words; ``None``: it was thorough.
+
+    Args:
+        met: what is recommended reaches the target.
+    """
     if is_thorough(goal):
         return None
     # As it was before the best were compared: a block may leave undecided what the search ended with.
@@ -148,6 +152,8 @@ def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str 
     lead = lead_of(state)
     chosen = {} if lead is None else tune(state, lead)[0]
     why = enough(state, lead, chosen, untried_of(state, lead))
+    if why is not None and not met:
+        return "a candidate seemed to suffice"
     return (
         why
         or _over(space, outcomes, goal)

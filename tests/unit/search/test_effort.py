@@ -217,6 +217,14 @@ def test_what_the_search_ended_with_is_said_though_the_comparison_leaves_it_unde
     assert search.ended_because(SPACE, [*outcomes[:first], *blocks], NORMAL) == why
 
 
+def test_what_was_to_be_saved_is_not_said_where_the_target_is_missed_in_the_end() -> None:
+    outcomes = run(ceiling=1_200.0)
+    why = search.ended_because(SPACE, outcomes, NORMAL)
+    assert why is not None
+    assert "to save" in why
+    assert search.ended_because(SPACE, outcomes, NORMAL, met=False) == "a candidate seemed to suffice"
+
+
 def test_a_decoder_on_the_accelerator_keeps_no_search_going_that_has_found_one_on_the_cpu() -> None:
     """It needs almost no cores, and takes time from the model instead, which counts first."""
     on_cpu = replace(SPACE, backends=("pillow", "dali"))
