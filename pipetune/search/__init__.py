@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import has_own_start, last_round, limit_of, next_block, unconfirmed, unfinished_block
-from pipetune.search.choice import Choice, choose
+from pipetune.search.choice import Choice, choose, includes_baseline
 from pipetune.search.effort import EFFORTS, cores_decide, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
@@ -43,6 +43,7 @@ __all__ = [
     "cores_decide",
     "ended_because",
     "has_own_start",
+    "includes_baseline",
     "is_clearly_sufficient",
     "is_confirmed",
     "is_exhausted",

@@ -67,7 +67,7 @@ class Display(SweepObserver):
         self._goal: Goal | None = None
         self._best = ""
         self._shown: tuple[str | None, bool] = (None, False)
-        self._default_suffices = False
+        self._only_savings = False
         self._untuned = "PyTorch's default"
         self._left: TimeLeft | None = None
         self._left_since_s = 0.0
@@ -139,8 +139,8 @@ class Display(SweepObserver):
     def on_progress(self, progress: Progress) -> None:
         """The best so far may be another one, and the time left is known better."""
         self._left, self._left_since_s = progress.left, time.monotonic()
-        if progress.default_suffices and not self._default_suffices and self._goal is not None:
-            self._default_suffices = True
+        if progress.only_savings and not self._only_savings and self._goal is not None:
+            self._only_savings = True
             after = format_duration(time.monotonic() - self._began)
             looks_for = _what_else(self._goal)
             line = f"  {self._untuned} suffices, as is known after {after}; {looks_for}"

@@ -113,6 +113,11 @@ def test_where_something_else_is_the_first_cost_cores_end_nothing() -> None:
     assert len(run(ceiling=200.0, goal=memory)) > 1
 
 
+def test_quick_says_that_it_ends_with_the_first_sufficient_candidate() -> None:
+    outcomes = run(ceiling=200.0, goal=QUICK)
+    assert search.ended_because(SPACE, outcomes, QUICK) == "--effort quick takes the first candidate that suffices"
+
+
 def test_quick_ends_all_the_same() -> None:
     quick = replace(QUICK, cheapest=("memory", "cores"))
     assert [outcome.block for outcome in run(ceiling=200.0, goal=quick) if not outcome.block] == [0]

@@ -42,7 +42,9 @@ def progress(
     best: Outcome, *, suffices: bool, default_suffices: bool = False, seconds: float = 10.0, at_least: bool = False
 ) -> Progress:
     left = TimeLeft(seconds=seconds, at_least=at_least)
-    return Progress(best=best, suffices=suffices, default_suffices=default_suffices, left=left)
+    return Progress(
+        best=best, suffices=suffices, default_suffices=default_suffices, only_savings=default_suffices, left=left
+    )
 
 
 def shown(view: Display) -> str:
