@@ -23,7 +23,7 @@ from pipetune.measure.recording import Recording
 from pipetune.measure.script.epoch_start import EpochLengths, starts_to_time, with_epoch_start
 from pipetune.measure.script.follow import follow_measurement
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
-from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
+from pipetune.measure.script.ready import SETUP_S, ScriptError, describe_wait, wait_until_ready
 from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.script.start_settings import find_changed_settings, make_profile, why_not_applied
@@ -113,7 +113,7 @@ class ScriptBench:
         self._measured_in_start = 0
         try:
             loader = wait_until_ready(
-                session, self._setup_s, lambda seconds: self._on_stage(f"starting the script: {seconds:.0f} s", 0, None)
+                session, self._setup_s, lambda seconds: self._on_stage(describe_wait(session, seconds), 0, None)
             )
         except BaseException:
             session.close()
@@ -174,7 +174,8 @@ class ScriptBench:
                     starts = recording.first_batch.get("starts", ())
                     whole = bool(recording.result.get("whole_epochs"))
                     starts = recording.result.get("epoch_starts", ()) if whole else starts
-                    measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
+                    if not recording.result.get("single_epochs"):  # their workers start once
+                        measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
                     self._rate = self._rate or measurement.samples_per_s
                 measurement = limit_goodput(measurement)
             except ArithmeticError as error:  # steps without length, say
