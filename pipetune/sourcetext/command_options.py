@@ -33,6 +33,17 @@ def set_option(option: ScriptOption, words: Sequence[str], value: object) -> tup
     return (*changed, f"{option.words[0]}={value}") if option.override else (*changed, option.words[0], str(value))
 
 
+def find_word(name: str, words: Sequence[str]) -> str | None:
+    """The part of a command's word that names a setting, with what stands above its name: ``--num_workers``,
+    ``DATALOADER.NUM_WORKERS``, ``data.num_workers`` of ``data.num_workers=4``; ``None``: the command does not name it.
+    """
+    for word in words:
+        key = word.partition("=")[0]
+        if re.split(r"[.]", key.lstrip("-+").replace("-", "_"))[-1].lower() == name.lower():
+            return key
+    return None
+
+
 def _find(option: ScriptOption, words: Sequence[str]) -> tuple[int, str, str] | None:
     """Number of the word that has the value, the word with ``{}`` in its place, and the value; of the last one."""
     for number in reversed(range(len(words))):

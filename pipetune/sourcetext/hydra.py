@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipetune.sourcetext.config_lines import list_config_lines
 from pipetune.sourcetext.scope import parse_file
 
 _GROUP = re.compile(r"^\s*-\s*(?:override\s+|optional\s+)*/?(?P<group>[\w/]+)(?:@[\w.]+)?\s*:\s*(?P<name>[\w./-]+)")
-_LINE = re.compile(r"""^(?P<indent>\s*)["']?(?P<key>[\w.-]+)["']?\s*:""")
 
 
 def list_hydra_files(words: Sequence[str], files: Sequence[str]) -> dict[Path, str]:
@@ -43,9 +43,10 @@ def find_hydra_key(name: str, words: Sequence[str], files: Sequence[str]) -> str
         ``None``: Hydra does not start the script, or no line has the key, or several have.
     """
     keys = [
-        ".".join(part for part in (above, key) if part)
+        ".".join(part for part in (above, *entry.keys) if part)
         for place, above in list_hydra_files(words, files).items()
-        for key in _list_keys(place, name)
+        for entry in list_config_lines(place)
+        if entry.keys[-1] == name
     ]
     return keys[0] if len(keys) == 1 else None
 
@@ -75,22 +76,6 @@ def _read_groups(primary: Path) -> dict[str, str]:
 
 def _is_global(place: Path) -> bool:
     return any("@package _global_" in line for line in _read_lines(place)[:3])
-
-
-def _list_keys(place: Path, name: str) -> list[str]:
-    """Whole keys of the lines with this own key, by their indentation."""
-    above: list[tuple[int, str]] = []
-    keys = []
-    for line in _read_lines(place):
-        match = _LINE.match(line)
-        if match is None:
-            continue
-        indent = len(match["indent"])
-        above = [(depth, key) for depth, key in above if depth < indent]
-        above.append((indent, match["key"]))
-        if match["key"] == name:
-            keys.append(".".join(key for _, key in above))
-    return keys
 
 
 def _read_lines(place: Path) -> list[str]:

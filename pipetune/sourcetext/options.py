@@ -56,7 +56,7 @@ def find_option(
         value: that the loader has.
         words: of the command.
     """
-    written = follow_argument(argument, calls)
+    written = follow_argument(argument, calls, value)
     files = list_files(calls)
     if not calls:
         return None

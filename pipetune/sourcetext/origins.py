@@ -14,8 +14,11 @@ from typing import Any
 from pipetune.records.script import SettingOrigin, SourceCall
 from pipetune.sourcetext.attributes import list_calls, step_from_attribute
 from pipetune.sourcetext.callers import find_caller, find_given, find_position, find_written
+from pipetune.sourcetext.command_options import find_word
 from pipetune.sourcetext.config_files import find_in_config
+from pipetune.sourcetext.expressions import list_names, may_give
 from pipetune.sourcetext.only_setting import find_only_setting
+from pipetune.sourcetext.rivals import has_variable_rival, is_bound_between
 from pipetune.sourcetext.scope import (
     Scope,
     find_call,
@@ -45,6 +48,8 @@ class _Search:
     calls: Sequence[SourceCall]
     roots: Sequence[str]
     files: Sequence[str]
+    value: Any
+    """That the loader has; of several places only those count that may have given it."""
     steps: list[None]
     """As many as were made."""
 
@@ -53,12 +58,13 @@ class _Search:
         return len(self.steps) <= _MAX_STEPS
 
 
-def follow_argument(argument: str, calls: Sequence[SourceCall]) -> Written | None:
+def follow_argument(argument: str, calls: Sequence[SourceCall], value: Any) -> Written | None:
     """Where the value of a loader's argument is written.
 
     Args:
         argument: under the name that the constructor has for it.
         calls: the constructor's call and, outwards, those that led to it.
+        value: that the loader has.
 
     Returns:
         ``None``: the text does not tell, or nothing is written.
@@ -68,7 +74,7 @@ def follow_argument(argument: str, calls: Sequence[SourceCall]) -> Written | Non
     place = find_call(calls[0], 0)
     if place is None:
         return None
-    search = _Search(calls, list_roots(calls), list_files(calls), [])
+    search = _Search(calls, list_roots(calls), list_files(calls), value, [])
     call, scope = place
     return _from_call(search, call, scope, argument, _POSITIONS.get(argument)) or _from_trainer(search, argument)
 
@@ -82,37 +88,47 @@ def find_origin(
         value: that the loader has.
         words: of the command, which may name configuration files.
     """
-    written = follow_argument(argument, calls)
+    files = list_files(calls)
+    written = follow_argument(argument, calls, value)
     if written is None:  # it may come in a dictionary that was read from a file
-        place = find_call(calls[0], 0) if calls else None
-        hidden = place is not None and any(keyword.arg is None for keyword in place[0].keywords)
-        return find_in_config(argument, value, words, list_files(calls)) if hidden else None
-    key = written.name if written.by_default else _last_key(written.value)
-    if key is not None:
-        files = list_files(calls)
-        configured = find_in_config(key, value, words, files) or find_only_setting(key, value, files)
+        return _find_hidden(argument, calls, value, words, files)
+    names = [written.name] if written.by_default else list_names(written.value)
+    is_constant = not names
+    if names:
+        configured = find_in_config(names, value, words, files) or find_only_setting(names, value, files)
+        if configured is not None:
+            return None if find_word(names[-1], words) is not None else configured
+    if (written.scope.file, written.value.lineno) == _line_of(calls, written) or not may_give(written.value, value):
+        return None
+    if (is_constant or written.by_default) and find_word(written.name, words) is not None:
+        return None
+    if is_constant and _is_replaced(written.scope.tree):
+        configured = find_in_config([written.name], value, words, files)
         if configured is not None:
             return configured
-    if (written.scope.file, written.value.lineno) == _line_of(calls, written):
-        return None
-    try:
-        if ast.literal_eval(written.value) != value:
-            return None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass  # computed when the script runs
     return SettingOrigin(
         file=written.scope.file, line=written.value.lineno, name=written.name, text=ast.unparse(written.value),
         also=written.also,
     )  # fmt: skip
 
 
-def _last_key(value: ast.expr) -> str | None:
-    """The last name of ``cfg.data.num_workers`` or ``cfg["data"]["num_workers"]``; ``None``: it is neither."""
-    if isinstance(value, ast.Attribute):
-        return value.attr
-    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
-        return str(value.slice.value)
-    return None
+def _find_hidden(
+    argument: str, calls: Sequence[SourceCall], value: Any, words: Sequence[str], files: Sequence[str]
+) -> SettingOrigin | None:
+    """The line of a configuration file from which an argument came in a dictionary: ``**config["loader"]``."""
+    place = find_call(calls[0], 0) if calls else None
+    taken = [] if place is None else [word.value for word in place[0].keywords if word.arg is None]
+    if not taken or find_word(argument, words) is not None:
+        return None
+    return find_in_config([*list_names(taken[-1])[1:], argument], value, words, files)
+
+
+def _is_replaced(tree: ast.Module) -> bool:
+    """Whether a module's variables may be set by text that it runs, as of a configuration: ``exec``, ``globals()``."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals")
+        for node in ast.walk(tree)
+    )
 
 
 def _line_of(calls: Sequence[SourceCall], written: Written) -> tuple[str, int]:
@@ -139,9 +155,9 @@ def _from_expression(search: _Search, here: Written) -> Written:
         return here
     value, scope = here.value, here.scope
     if isinstance(value, ast.Name):
-        return _from_name(search, value.id, here) or here
+        return (None if is_bound_between(value, scope) else _from_name(search, value.id, here)) or here
     if isinstance(value, ast.Attribute):
-        before = step_from_attribute(value, scope, search.files, search.roots)
+        before = step_from_attribute(value, scope, search.files, search.roots, search.value)
         return here if before is None else _from_expression(search, before)
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
         inside = _from_mapping(search, value.value, scope, str(value.slice.value))
@@ -159,6 +175,8 @@ def _from_name(search: _Search, name: str, here: Written) -> Written | None:
             return _from_only(search, assigned, name, scope)
     assigned = list_assigned(scope.tree, name)
     if assigned:
+        if has_variable_rival(name, scope, search.files, search.roots, search.value):
+            return None
         return _from_only(search, assigned, name, Scope(scope.file, scope.tree, depth=scope.depth))
     return _from_import(search, name, scope)
 
@@ -194,7 +212,8 @@ def _from_caller(search: _Search, name: str, scope: Scope) -> Written | None:
         return None
     call, outside = place
     given = _from_call(search, call, outside, name, find_position(name, call, scope))
-    if given is not None or any(keyword.arg is None for keyword in call.keywords):
+    unpacked = any(keyword.arg is None for keyword in call.keywords)
+    if given is not None or unpacked or any(isinstance(part, ast.Starred) for part in call.args):
         return given
     default = find_default(function, name)
     return None if default is None else Written(name, default, scope)
