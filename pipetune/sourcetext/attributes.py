@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,7 +85,7 @@ def _from_settings(search: _Search, name: str, variable: str, scope: Scope) -> W
             return None
         if given is not None:
             return Written(name, given, replace(scope, depth=_NO_CALLER, line=given.lineno))
-        return None if _is_in_environment(name, definition) else _only(list_assigned(definition, name), name, where)
+        return _only(list_assigned(definition, name), name, where)
     return _from_object(search, name, replace(where, kind=definition), definition)
 
 
@@ -94,12 +93,6 @@ def _is_bound(variable: str, kind: str, scope: Scope) -> bool:
     """Whether a variable is something else than a class of its name."""
     bodies = [body for body in (scope.function, scope.tree) if body is not None and not isinstance(body, ast.Lambda)]
     return variable != kind or any(list_assigned(body, variable) for body in bodies)
-
-
-def _is_in_environment(name: str, kind: ast.ClassDef) -> bool:
-    """Whether a variable of the environment may be a field's value, as of the settings of pydantic."""
-    settings = any("Settings" in ast.unparse(base) for base in kind.bases)
-    return settings and any(variable.lower().endswith(name.lower()) for variable in os.environ)
 
 
 def _from_object(search: _Search, name: str, scope: Scope, kind: ast.ClassDef) -> Written | None:

@@ -19,7 +19,9 @@ _NOT_TRAINED = frozenset({
 })  # fmt: skip
 
 
-def find_in_config(names: Sequence[str], value: Any, words: Sequence[str], files: Sequence[str]) -> SettingOrigin | None:
+def find_in_config(
+    names: Sequence[str], value: Any, words: Sequence[str], files: Sequence[str]
+) -> SettingOrigin | None:
     """The only line of a configuration file that gives a key the value which the loader has.
 
     Args:

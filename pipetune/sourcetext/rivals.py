@@ -109,9 +109,7 @@ def _list_below(kind: ast.ClassDef, files: Sequence[str]) -> list[ast.ClassDef]:
     return below[1:]
 
 
-def _list_stored(
-    name: str, files: Sequence[str]
-) -> Iterator[tuple[str, str, ast.expr | None, ast.ClassDef | None]]:
+def _list_stored(name: str, files: Sequence[str]) -> Iterator[tuple[str, str, ast.expr | None, ast.ClassDef | None]]:
     """Statements that set an attribute of this name: file, the variable whose attribute it is, value, class around."""
     for file in files:
         tree = parse_file(file)
