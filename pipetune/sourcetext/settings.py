@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.records.script import ScriptLoader, ScriptOption, SettingOrigin
-from pipetune.sourcetext.options import find_option
+from pipetune.sourcetext.config_lines import CONFIG_ENDINGS
+from pipetune.sourcetext.options import find_option, is_set_by_option
 from pipetune.sourcetext.origins import find_origin
 
 #: Settings that are looked for, under torch's names.
@@ -16,9 +17,13 @@ def origins_for(loader: ScriptLoader, command: Sequence[str]) -> dict[str, Setti
     """Setting -> the place where its value is written, of those that the constructor's call does not write itself."""
     origins = {}
     for name in _SETTINGS:
-        origin = find_origin(loader.names.get(name, name), loader.calls, _value(loader, name), command)
-        if origin is not None:
-            origins[name] = origin
+        argument, value = loader.names.get(name, name), _value(loader, name)
+        origin = find_origin(argument, loader.calls, value, command)
+        if origin is None:
+            continue
+        if origin.file.endswith(CONFIG_ENDINGS) and is_set_by_option(argument, loader.calls, value, command):
+            continue  # the option may count, and not the file
+        origins[name] = origin
     return origins
 
 
