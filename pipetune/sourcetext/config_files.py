@@ -10,7 +10,7 @@ from typing import Any
 
 from pipetune.records.script import SettingOrigin
 from pipetune.sourcetext.config_lines import CONFIG_ENDINGS, ConfigLine, list_config_lines
-from pipetune.sourcetext.hydra import list_hydra_files
+from pipetune.sourcetext.hydra import list_hydra_files, list_hydra_lines
 from pipetune.sourcetext.scope import parse_file
 
 #: Parts of names under which the settings of loaders stand that nothing is trained on.
@@ -18,9 +18,11 @@ _NOT_TRAINED = frozenset({
     "val", "valid", "validation", "test", "testing", "eval", "evaluation", "predict", "prediction", "inference",
 })  # fmt: skip
 
+_Line = tuple[Path, ConfigLine]
+
 
 def find_in_config(
-    names: Sequence[str], value: Any, words: Sequence[str], files: Sequence[str]
+    names: Sequence[str], value: Any, words: Sequence[str], files: Sequence[str], kind: str | None = None
 ) -> SettingOrigin | None:
     """The only line of a configuration file that gives a key the value which the loader has.
 
@@ -29,11 +31,12 @@ def find_in_config(
         value: that the loader has.
         words: of the command.
         files: of the script.
+        kind: class that has the key as a parameter of its constructor.
 
     Returns:
         ``None``: no file has such a line, several have, or a line refers to another one (``${jobs}``).
     """
-    lines = [(place, entry) for place in _list_places(words, files) for entry in _list_matching(place, names)]
+    lines = [pair for lines in _list_configurations(words, files, kind) for pair in _list_matching(lines, names)]
     if any(re.match(r"[$*<]", entry.text) for _, entry in lines):
         return None
     equal = [(place, entry) for place, entry in lines if _read(entry.text) == value]
@@ -45,19 +48,26 @@ def find_in_config(
 
 def has_config_key(name: str, words: Sequence[str], files: Sequence[str]) -> bool:
     """Whether a configuration file has a line with this own key, whatever stands above it."""
-    return any(entry.keys[-1] == name for place in _list_places(words, files) for entry in list_config_lines(place))
+    return any(entry.keys[-1] == name for lines in _list_configurations(words, files) for _, entry in lines)
 
 
-def _list_matching(place: Path, names: Sequence[str]) -> Iterable[ConfigLine]:
-    """Lines with this own key, below those of the names that are keys of the file, and for no other loader."""
-    entries = list_config_lines(place)
-    known = {key for entry in entries for key in entry.keys[:-1]}
+def _list_matching(lines: Sequence[_Line], names: Sequence[str]) -> Iterable[_Line]:
+    """Lines with this own key, below those of the names that are keys themselves, and for no other loader."""
+    known = {key for _, entry in lines for key in entry.keys[:-1]}
     above = {name for name in names[:-1] if name in known}
-    for entry in entries:
+    for place, entry in lines:
         *parents, key = entry.keys
         parts = {part for parent in parents if parent not in above for part in re.split(r"[_.-]", parent.lower())}
         if key == names[-1] and above <= set(parents) and not parts & _NOT_TRAINED:
-            yield entry
+            yield place, entry
+
+
+def _list_configurations(words: Sequence[str], files: Sequence[str], kind: str | None = None) -> list[list[_Line]]:
+    """The lines of each configuration; Hydra puts one together from several files."""
+    hydra = [(line.place, line.entry) for line in list_hydra_lines(words, files, kind)]
+    known = {entry.place.resolve() for entry in list_hydra_files(words, files)}
+    others = [place for place in _list_places(words, files) if place not in known]
+    return [hydra, *([(place, entry) for entry in list_config_lines(place)] for place in others)]
 
 
 def _list_places(words: Sequence[str], files: Sequence[str]) -> list[Path]:
@@ -67,7 +77,7 @@ def _list_places(words: Sequence[str], files: Sequence[str]) -> list[Path]:
     names = [name for name in stated if name.endswith((*CONFIG_ENDINGS, ".py"))]
     for file in files:
         names += _list_names(file)
-    places: dict[Path, None] = dict.fromkeys(place.resolve() for place in list_hydra_files(words, files))
+    places: dict[Path, None] = {}
     own = {Path(file).resolve() for file in files}
     for name in names:
         for folder in folders:

@@ -1,4 +1,4 @@
-"""The lines of a configuration file with the whole key of each: YAML, JSON, TOML, and Python that holds dictionaries."""
+"""The lines of a configuration file with the whole key of each: YAML, JSON, TOML, and dictionaries in Python."""
 
 from __future__ import annotations
 

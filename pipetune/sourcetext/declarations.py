@@ -23,6 +23,8 @@ class DeclaredOption:
     override: bool = False
     comes_first: bool = False
     """It has to stand before the other words: behind them it would be a subcommand's, or part of the rest."""
+    reads_files: bool = False
+    """Its parser reads configuration files, too, which count more than the default."""
     is_usable: bool = True
     """``False``: the script does not parse its command line with it, or takes certain values only."""
 
@@ -78,6 +80,8 @@ def _destination(
 
 def _place_click(tree: ast.Module, option: ast.Call) -> bool | None:
     """Whether an option of click's is one of a group of commands, so that it comes first."""
+    if "allow_interspersed_args" in ast.unparse(tree):
+        return True
     return any(
         option in function.decorator_list
         and any(called_name(word) == "group" for word in function.decorator_list if isinstance(word, ast.Call))

@@ -13,6 +13,10 @@ from pipetune.sourcetext.written import Written
 
 #: Functions that read a configuration file.
 _READERS = frozenset({"load", "loads", "safe_load", "full_load", "unsafe_load", "load_file", "fromfile", "read_json"})
+#: Names in a text that gives options other defaults than their declarations do.
+_DEFAULT_SETTERS = frozenset({
+    "set_defaults", "default_config_files", "default_map", "ActionConfigFile", "fromfile_prefix_chars",
+})  # fmt: skip
 #: Methods of HfArgumentParser that read a file in place of the command line.
 _HAND_READERS = frozenset({"parse_json_file", "parse_yaml_file", "parse_dict"})
 
@@ -35,8 +39,13 @@ def changes_namespace(files: Sequence[str]) -> bool:
 
 
 def sets_defaults(files: Sequence[str]) -> bool:
-    """Whether a script gives its options other defaults: ``parser.set_defaults(**config)``."""
-    return any(called_name(call) == "set_defaults" for file in files for call in list_file_calls(file))
+    """Whether a script gives its options other defaults, by itself or from files that its parser reads."""
+    names = {
+        getattr(node, "id", getattr(node, "attr", getattr(node, "arg", None)))
+        for file in files
+        for node in ast.walk(parse_file(file) or ast.Module([], []))
+    }
+    return bool(names & _DEFAULT_SETTERS)
 
 
 def is_read_by_hand(files: Sequence[str], words: Sequence[str]) -> bool:
@@ -64,7 +73,7 @@ def _puts_option(file: str, wanted: str) -> bool:
     for node in () if tree is None else ast.walk(tree):
         if isinstance(node, ast.Call) and called_name(node) == "vars":
             return True
-        if isinstance(node, ast.Assign) and list_names(node.value)[-1:] == [wanted]:
-            if any(list_names(target)[-1:] == [wanted] for target in node.targets):
-                return True
+        places = [node.value, *node.targets] if isinstance(node, ast.Assign) else []
+        if sum(list_names(place)[-1:] == [wanted] for place in places) > 1:
+            return True
     return False

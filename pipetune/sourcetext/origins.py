@@ -20,7 +20,7 @@ from pipetune.sourcetext.dictionaries import list_changes, list_defaults, list_t
 from pipetune.sourcetext.environment import has_variable
 from pipetune.sourcetext.expressions import list_names, may_give
 from pipetune.sourcetext.only_setting import find_only_setting
-from pipetune.sourcetext.rivals import has_variable_rival, is_bound_between
+from pipetune.sourcetext.rivals import has_variable_rival, is_bound_between, is_stored
 from pipetune.sourcetext.scope import (
     Scope,
     find_call,
@@ -104,7 +104,11 @@ def find_origin(
     names = [written.name] if written.by_default else list_names(written.value)
     is_constant = not names
     if names:
-        configured = find_in_config(names, value, words, files) or find_only_setting(names, value, files)
+        kind = written.scope.kind.name if written.by_default and written.scope.kind is not None else None
+        configured = find_in_config(names, value, words, files, kind)
+        if configured is not None and is_stored(names[-1], value, files):
+            return None
+        configured = configured or find_only_setting(names, value, files)
         if configured is not None:
             is_given = find_word(names[-1], words) is not None or has_variable(names[-1], value)
             return None if is_given else configured

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipetune.sourcetext.expressions import may_give
+from pipetune.sourcetext.expressions import list_names, may_give
 from pipetune.sourcetext.scope import Function, Scope, is_parameter, list_assigned, list_modules, parse_file
 
 #: Calls that make a changed copy of an object.
@@ -22,31 +22,48 @@ def is_bound_between(name: ast.Name, scope: Scope) -> bool:
     """Whether a comprehension around a name, or a function around its function, gives the name its value."""
     for node in ast.walk(scope.tree):
         if isinstance(node, _COMPREHENSIONS):
-            stored = [part for generator in node.generators for part in ast.walk(generator.target)]
-            if any(isinstance(part, ast.Name) and part.id == name.id for part in stored) and _contains(node, name):
-                return True
-        elif isinstance(node, _FUNCTIONS) and node is not scope.function and scope.function is not None:
-            if _contains(node, scope.function) and _binds(node, name.id):
-                return True
+            is_bound = any(_stores(generator.target, name.id) for generator in node.generators)
+            inside: ast.AST | None = name
+        elif isinstance(node, _FUNCTIONS) and node is not scope.function:
+            is_bound, inside = _binds(node, name.id), scope.function
+        else:
+            continue
+        if is_bound and inside is not None and any(part is inside for part in ast.walk(node)):
+            return True
     return False
 
 
-def _contains(node: ast.AST, part: ast.AST) -> bool:
-    return any(inner is part for inner in ast.walk(node))
+def _stores(target: ast.expr, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(target))
 
 
 def _binds(function: Function, name: str) -> bool:
     return is_parameter(function, name) or bool(not isinstance(function, ast.Lambda) and list_assigned(function, name))
 
 
+def is_stored(name: str, value: Any, files: Sequence[str]) -> bool:
+    """Whether a statement may have given an attribute or key of this name a value, other than one of that name."""
+    for file in files:
+        for node in ast.walk(parse_file(file) or ast.Module([], [])):
+            if not isinstance(node, ast.Assign) or _last_name(node.value) == name or not may_give(node.value, value):
+                continue
+            if any(list_names(target)[-1:] == [name] for target in node.targets):
+                return True
+    return False
+
+
+def _last_name(value: ast.expr) -> str | None:
+    return value.id if isinstance(value, ast.Name) else next(iter(list_names(value)[-1:]), None)
+
+
 def has_variable_rival(name: str, scope: Scope, files: Sequence[str], roots: Sequence[str], value: Any) -> bool:
     """Whether something else than the statements of its module may give a module's variable a value."""
     for node in ast.walk(scope.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            isinstance(part, ast.Global) and name in part.names for part in ast.walk(node)
-        ):
-            if any(may_give(given, value) for _, given in list_assigned(node, name)):
-                return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        is_global = any(isinstance(part, ast.Global) and name in part.names for part in ast.walk(node))
+        if is_global and any(may_give(given, value) for _, given in list_assigned(node, name)):
+            return True
     return any(
         may_give(given, value)
         for file, owner, given, _ in _list_stored(name, files)

@@ -48,7 +48,7 @@ def files(tmp_path: Path) -> list[str]:
     [
         ("num_workers", [], "data.num_workers"),
         ("num_workers", ["data=cifar"], "data.num_workers"),
-        ("num_workers", ["debug=default"], None),
+        ("num_workers", ["debug=default"], "data.num_workers"),
         ("jobs", [], "limits.jobs"),
         ("seed", [], "seed"),
         ("nothing", [], None),
