@@ -14,6 +14,7 @@ from pipetune.sourcetext.scope import (
     find_default,
     is_parameter,
     list_assigned,
+    list_guarded,
     list_modules,
     list_parameters,
     list_statements,
@@ -27,7 +28,7 @@ _NO_CALLER = 1 << 20
 
 
 def step_from_attribute(
-    node: ast.Attribute, scope: Scope, files: Sequence[str], roots: Sequence[str], value: Any = None
+    node: ast.Attribute, scope: Scope, files: Sequence[str], roots: Sequence[str], value: Any, program: str
 ) -> Written | None:
     """The expression that an attribute has its value from; ``None``: the text does not tell.
 
@@ -35,9 +36,10 @@ def step_from_attribute(
         files: of the script.
         roots: folders in which its modules are looked for.
         value: that the loader has in the end; other statements count only where they may have given it.
+        program: the file that is started.
     """
     owner = node.value
-    search = _Search(files, value)
+    search = _Search(files, value, program)
     if isinstance(owner, ast.Name) and owner.id in ("self", "cls") and scope.kind is not None:
         return _from_object(search, node.attr, scope, scope.kind)
     if isinstance(owner, ast.Attribute) and owner.attr == "hparams" and scope.kind is not None:
@@ -59,6 +61,7 @@ def step_from_attribute(
 class _Search:
     files: Sequence[str]
     value: Any
+    program: str
 
 
 def _only(assigned: Sequence[tuple[ast.stmt, ast.expr | None]], name: str, scope: Scope) -> Written | None:
@@ -140,7 +143,7 @@ def _from_constructor(search: _Search, name: str, scope: Scope, kind: ast.ClassD
         return None
     if has_constructor_rival(name, kind, search.files, search.value):
         return None
-    calls = list_calls(kind.name, search.files)
+    calls = list_calls(kind.name, search.files, search.program)
     if len(calls) == 1:
         call, outside = calls[0]
         given = next((word.value for word in call.keywords if word.arg == name), None)
@@ -161,14 +164,19 @@ def _from_constructor(search: _Search, name: str, scope: Scope, kind: ast.ClassD
     return Written(name, default, where, by_default=not calls)
 
 
-def list_calls(name: str, files: Sequence[str]) -> list[tuple[ast.Call, Scope]]:
-    """Calls of something of this name in the script's files, each with the scope around it."""
+def list_calls(name: str, files: Sequence[str], program: str) -> list[tuple[ast.Call, Scope]]:
+    """Calls of something of this name in the script's files, each with the scope around it.
+
+    Args:
+        program: the file that is started; what other files do only as programs, a short trial of theirs, does not run.
+    """
     calls = []
     for file in files:
         tree = parse_file(file)
+        trials = [] if tree is None or file == program else list_guarded(tree)
         for node, function, kind in () if tree is None else walk_with_scopes(tree):
             called = getattr(node.func, "id", getattr(node.func, "attr", None)) if isinstance(node, ast.Call) else None
-            if isinstance(node, ast.Call) and called == name and tree is not None:
+            if isinstance(node, ast.Call) and called == name and tree is not None and node not in trials:
                 calls.append((node, Scope(file, tree, function, kind, _NO_CALLER, node.lineno)))
     return calls
 

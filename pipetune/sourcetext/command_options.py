@@ -27,11 +27,11 @@ def set_option(option: ScriptOption, words: Sequence[str], value: object) -> tup
         number, form, _ = place
         changed[number] = form.format(value)
         return tuple(changed)
-    number = find_program(words, option.program)
-    if number is None:
+    program = find_program(words, option.program)
+    if program is None:
         return None
     added = [f"{option.words[0]}={value}"] if option.override else [option.words[0], str(value)]
-    end = number + 1 if option.comes_first else len(changed)
+    end = program + 1 if option.comes_first else len(changed)
     return (*changed[:end], *added, *changed[end:])
 
 

@@ -78,14 +78,15 @@ def _find_choice(argument: str, calls: Sequence[SourceCall], value: Any, words: 
     files = list_files(calls)
     if not calls:
         return None
-    wanted: str | None = argument
+    wanted = argument
     if written is None:
         declared = _list_trainer_options(argument, calls, files)
         assigned = Assigned.NEVER
     else:
-        wanted = written.name if written.by_default else _wanted(written.value)
-        if wanted is None:
+        name = written.name if written.by_default else _wanted(written.value)
+        if name is None:
             return _choose_word(written, value, calls, words)
+        wanted = name
         declared = _declared_for(written, wanted, calls, files)
         assigned = tell_assigned(wanted, files, value)
         if is_read_from_file(written, wanted, files):
@@ -94,7 +95,7 @@ def _find_choice(argument: str, calls: Sequence[SourceCall], value: Any, words: 
         return None
     if not declared and written is not None and (written.by_default or isinstance(written.value, ast.Attribute)):
         key = find_hydra_key(
-            str(wanted), words, files, written.scope.kind.name if written.by_default and written.scope.kind else None
+            wanted, words, files, written.scope.kind.name if written.by_default and written.scope.kind else None
         )
         declared = [] if key is None else [DeclaredOption((key,), override=True)]
     distinct = {entry.words: entry for entry in declared}
@@ -203,6 +204,13 @@ def _list_trainer_options(argument: str, calls: Sequence[SourceCall], files: Seq
         for file in files
         for node in list_file_calls(file)
     )
-    made = find_call(calls[0], 0)
-    by_trainer = made is not None and called_name(made[0]) in ("train", "get_train_dataloader")
-    return [DeclaredOption((f"--{name}",))] if name is not None and parsed and by_trainer else []
+    is_option = name is not None and parsed and is_made_by_trainer(calls)
+    return [DeclaredOption((f"--{name}",))] if is_option else []
+
+
+def is_made_by_trainer(calls: Sequence[SourceCall]) -> bool:
+    """Whether the Trainer of Transformers made a loader, and no call of the script's own."""
+    made = find_call(calls[0], 0) if calls else None
+    if made is None or called_name(made[0]) not in ("train", "get_train_dataloader"):
+        return False
+    return any("TrainingArguments" in ast.unparse(parse_file(file) or ast.Module([], [])) for file in list_files(calls))

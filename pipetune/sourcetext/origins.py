@@ -173,7 +173,7 @@ def _from_expression(search: _Search, here: Written) -> Written:
     if isinstance(value, ast.Name):
         return (None if is_bound_between(value, scope) else _from_name(search, value.id, here)) or here
     if isinstance(value, ast.Attribute):
-        before = step_from_attribute(value, scope, search.files, search.roots, search.value)
+        before = step_from_attribute(value, scope, search.files, search.roots, search.value, search.calls[-1].file)
         return here if before is None else _from_expression(search, before)
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
         inside = _from_mapping(search, value.value, scope, str(value.slice.value))
@@ -239,7 +239,7 @@ def _from_trainer(search: _Search, argument: str) -> Written | None:
     """What the only call of ``TrainingArguments``, or of a class like it, says for a loader that a trainer makes."""
     name = TRAINER_NAMES.get(argument)
     kinds = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
-    calls = [pair for kind in kinds for pair in list_calls(kind, search.files)]
+    calls = [pair for kind in kinds for pair in list_calls(kind, search.files, search.calls[-1].file)]
     if name is None or len(calls) != 1:
         return None
     call, scope = calls[0]
