@@ -250,6 +250,7 @@ class ScriptBench:
             session = self._relay = self._start({}, None, stop)
         else:
             session = self._relay
+            session.asked_to_stop = stop  # those of the measurement in which it was started are over
         try:
             failure = self._follow(session, candidate, request, conditions, recording, on_live)
         except BaseException:

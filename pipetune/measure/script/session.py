@@ -79,7 +79,8 @@ class ScriptSession(ToldOfScript):
         asked_to_stop: Callable[[], bool], *, protection: Protection | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._asked_to_stop = asked_to_stop
+        self.asked_to_stop = asked_to_stop
+        """Each measurement in this start has signals of its own to look for."""
         self._log, self._protection = log, protection
         self.began_s = time.monotonic()
         self.peers: list[Peer] = []
@@ -178,7 +179,7 @@ class ScriptSession(ToldOfScript):
         raise_if_lost()
         deadline = time.monotonic() + limit_s
         while not until():
-            if self._asked_to_stop():
+            if self.asked_to_stop():
                 return "stopped"
             left = deadline - time.monotonic()
             if left <= 0:

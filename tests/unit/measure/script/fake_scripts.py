@@ -73,6 +73,7 @@ class Scripts:
     ) -> FakeSession:
         session = self.next.pop(0)
         self.started.append((session, dict(variables), profile))
+        session.asked_to_stop = stop
         for tuned in (profile or {}).get("loaders", ()):
             session.ready[0].ready["measures"] = "measure" in profile  # type: ignore[index]
             if self.recognised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -46,6 +47,8 @@ class FakeSession:
         self.last_lines = ""
         self.unguarded, self.loaderless, self.told_failure = False, None, False
         self.log = Path("run/script.log")
+        self.asked_to_stop: Callable[[], bool] = lambda: False
+        self.has_stopped = False
         for name, value in attributes.items():
             setattr(self, name, value)
 
@@ -70,6 +73,10 @@ class FakeSession:
             if not self.script:
                 return "limit"
             said = self.script.pop(0)
+            if said == "interrupt":
+                signal.raise_signal(signal.SIGINT)
+                self.has_stopped = self.asked_to_stop()
+                return "stopped" if self.has_stopped else "limit"
             if isinstance(said, str):
                 self.process_ended = said == "ended"
                 return said

@@ -160,3 +160,16 @@ def test_one_that_does_not_come_to_training_is_ended_and_refused(scripts: Script
     with pytest.raises(ScriptError), ScriptBench(["python", "train.py"], tmp_path / "log") as bench:
         bench.begin()
     assert session.closed == 1
+
+
+@pytest.mark.parametrize("measured_before", [0, 2])
+def test_asked_to_stop_it_ends_the_measurement_at_once_whichever_it_is_in_a_start(
+    scripts: Scripts, tmp_path: Path, measured_before: int
+) -> None:
+    session = scripts.will_say(*answer() * measured_before, "interrupt")
+    bench = begun(tmp_path)
+    for _ in range(measured_before):
+        assert measure(bench, OWN, "baseline").failure is None
+    with pytest.raises(KeyboardInterrupt):
+        measure(bench, OWN, "baseline")
+    assert session.has_stopped
