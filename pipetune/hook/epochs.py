@@ -22,6 +22,10 @@ from typing import Any
 
 from pipetune.records.sweep import StepTime
 
+#: A loop that steps so often after the end of an epoch, and as often as two epochs have batches, without a batch of any
+#: loader goes over batches that it has kept, as ``itertools.cycle(loader)`` does.
+_STEPS_ON_KEPT, _EPOCHS_ON_KEPT = 64, 2
+
 
 class Epochs:
     """What is known of the epochs since a measurement was asked for."""
@@ -38,6 +42,8 @@ class Epochs:
         """The request that ended the last epoch; ``None``: the loop is within one."""
         self._stopped_ns = 0
         self._stepped_ns = 0
+        self._steps = 0
+        """Since the last batch of any loader, outside of an epoch."""
         self._began_ns: int | None = None
         """The loop has iterated anew, and waits for its first batch."""
         self._end_s = 0.0
@@ -61,13 +67,24 @@ class Epochs:
             asked_ns: when it asked.
             batches: that it took in this epoch.
         """
-        self._asked_ns, self._stopped_ns, self._stepped_ns = asked_ns, stopped_ns, 0
+        self._asked_ns, self._stopped_ns, self._stepped_ns, self._steps = asked_ns, stopped_ns, 0, 0
         self.batches = batches or self.batches
 
     def step(self, now_ns: int) -> None:
         """An optimizer has stepped."""
         if self._asked_ns is not None:
             self._stepped_ns = now_ns
+            self._steps += 1
+
+    def wait_for_others(self, span_ns: int) -> int:
+        """The loop has waited for a batch of another loader; returns how much of that is in a step (ns)."""
+        self._steps = 0
+        return span_ns if self.within_one else 0
+
+    @property
+    def trains_on_kept(self) -> bool:
+        """The loop goes over batches that it has kept, and may not ask the loader again."""
+        return self._steps >= max(_STEPS_ON_KEPT, _EPOCHS_ON_KEPT * (self.batches or 0))
 
     def begin(self, now_ns: int, last_end_ns: int | None, batches: int) -> None:
         """The loop iterates anew.

@@ -92,8 +92,7 @@ class Relay:
 
     def waited_for_others(self, span_ns: int) -> None:
         """The loop has waited for a batch of another loader; between epochs that is no part of a measurement."""
-        if self._epochs.within_one:
-            self._others_ns += span_ns
+        self._others_ns += self._epochs.wait_for_others(span_ns)
 
     def measure_from_start(self, request: dict[str, Any]) -> None:
         """Measure from the loader's first batch on; before any is taken."""
@@ -107,6 +106,8 @@ class Relay:
         if not self._epochs.within_one:
             self._clock.drain()  # the device, too, has ended the step
             self._epochs.step(self._now_ns())
+            if self._epochs.trains_on_kept:
+                self.end(0)  # as a script that has one epoch
 
     @property
     def epoch_has_ended(self) -> bool:
@@ -243,8 +244,7 @@ class Relay:
     def _start(self, prepare: Callable[[], None]) -> bool:
         """From the next batch on the steps count; whether it could be prepared."""
         request, source, ceiling = self._request, self._source, self._request["role"] == "ceiling"
-        self._progress, self._batches, self._stop_at = PhaseProgress(), 0, None
-        self._memory = None
+        self._progress, self._batches, self._stop_at, self._memory = PhaseProgress(), 0, None, None
         self._division.begin(request)
         self._outbox.restart()
         length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
@@ -276,17 +276,16 @@ class Relay:
                 if self._phase == "measuring" and self._batches == 0:
                     starts = self._source.time_starts(self._starts)
                 batch = self._source.next()
-            except StopIteration:
-                raise
             except Exception as error:
-                if self._phase != "measuring" or not self._source.settings:
+                if isinstance(error, StopIteration) or self._phase != "measuring" or not self._source.settings:
                     raise  # the script's own loader: it gets what it would have got
                 self._fail("timed", error)
                 self._source.switch({})
                 self._serve()
                 continue
-            if self._division.take(batch, self._source, self._batches, is_first=first) and self._fails_by_repeats():
-                self._source.switch({})
+            looks = self._division.take(batch, self._source, self._batches, is_first=first)
+            if looks and isinstance(self._source, Source) and self._fails_by_repeats():
+                self._source.put_back(batch)
                 self._serve()
                 continue
             if self._phase == "measuring" and self._batches == 0:

@@ -282,6 +282,12 @@ class Source:
         self.delivered += 1
         return batch
 
+    def put_back(self, batch: Any) -> None:
+        """Go on with the script's settings: the loop gets this batch first, and not yet."""
+        self.undelivered.appendleft(batch)
+        self.delivered -= 1
+        self.switch({})
+
     def _load(self) -> Any:
         if self.inner is None:
             self.open_again()

@@ -30,11 +30,16 @@ class EpochLengths:
         self._batches: dict[int, int] = {}
         """Worker count -> batches of an epoch, once one has ended."""
         self._own_samples: int | None = None
-        """That the script's own workers yield in an epoch of an iterable data set, once one of theirs has ended."""
+        """That the script's own workers yield in an epoch, once one of theirs has ended."""
 
-    def describe(self, workers: int) -> dict[str, int | None]:
-        """The fields of a request for so many workers."""
-        return {"epoch_batches": expected_epoch(self._batches, workers), "own_epoch_samples": self._own_samples}
+    def describe(self, workers: int, *, iterable: bool) -> dict[str, int | None]:
+        """The fields of a request for so many workers.
+
+        Args:
+            iterable: the data set is; of others the sampler decides how long an epoch is, and each may have another.
+        """
+        samples = self._own_samples if iterable else None
+        return {"epoch_batches": expected_epoch(self._batches, workers), "own_epoch_samples": samples}
 
     def learn(self, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Remember the epochs of a measurement, also of a script that has ended in the middle of it."""

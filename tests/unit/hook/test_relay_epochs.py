@@ -11,7 +11,17 @@ import pytest
 from pipetune.hook.division import SAME_SAMPLES, Division
 from tests.unit.hook import test_relay
 from tests.unit.hook.fake_torch import Endless, Numbers
-from tests.unit.hook.test_relay import END, STEP_S, FakeChannel, Loop, broken, each_once_an_epoch, measure, steps_of
+from tests.unit.hook.test_relay import (
+    END,
+    STEP_S,
+    FakeChannel,
+    Left,
+    Loop,
+    broken,
+    each_once_an_epoch,
+    measure,
+    steps_of,
+)
 
 
 def test_time_between_two_epochs_is_no_step() -> None:
@@ -110,6 +120,25 @@ def test_a_loop_that_takes_a_batch_ahead_has_its_last_step_in_its_epoch() -> Non
     rows = steps_of(loop)
     gained = [(after[5] - before[5]) / 1e9 for before, after in pairwise(rows)]
     assert {round(span, 3) for span in gained} == {STEP_S, 2 * STEP_S}
+
+
+@pytest.mark.parametrize("other_loader", [False, True], ids=["itertools.cycle", "another loader"])
+def test_a_loop_that_keeps_its_batches_and_steps_on_ends_as_a_script_of_one_epoch(other_loader: bool) -> None:
+    loop = Loop(FakeChannel(measure("baseline") | {"seconds": 60.0}), Numbers(400))
+    for _ in range(100):
+        loop.relay.next()
+    with pytest.raises(StopIteration):
+        loop.relay.next()
+    for _ in range(199):
+        loop.relay.stepped()
+    if other_loader:
+        loop.relay.waited_for_others(1)
+        loop.relay.stepped()
+        assert loop.statuses == []
+        return
+    with pytest.raises(Left):
+        loop.relay.stepped()
+    assert loop.statuses == [0]
 
 
 def test_a_request_that_came_with_the_start_is_measured_from_the_first_batch_on() -> None:

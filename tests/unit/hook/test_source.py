@@ -272,3 +272,18 @@ SWITCHES = [
     [({"num_workers": 2, "prefetch_factor": 3}, 5), ({"num_workers": 0}, 3), ({"num_workers": 1}, 4), ({}, 1)],
     [({"num_workers": 1, "prefetch_factor": 4}, 0), ({"num_workers": 2}, 1), ({"num_workers": 0}, 0), ({}, 2)],
 ]
+
+
+def test_a_batch_that_is_put_back_comes_first_and_counts_once() -> None:
+    source = Source(loader_module().DataLoader(Numbers(16), 4, num_workers=2), loader_module().DataLoader._get_iterator)
+    source.switch({"num_workers": 1})
+    first = source.next()
+    source.put_back(first)
+    assert source.settings == {}
+    assert source.delivered == 0
+    batches = [first]
+    assert source.next() == batches[0]
+    with pytest.raises(StopIteration):
+        while True:
+            batches.append(source.next())
+    assert sorted(number for batch in batches for number in batch) == list(range(16))

@@ -120,9 +120,10 @@ def test_the_samples_of_an_epoch_are_those_of_the_scripts_own_workers() -> None:
     lengths = EpochLengths()
     other, own = ({"role": "candidate", "num_workers": count, "own_workers": 1} for count in (2, 1))
     lengths.learn(other, {"epoch_samples": 320, "epoch_batches": 40})
-    assert lengths.describe(2) == {"epoch_batches": 40, "own_epoch_samples": None}
+    assert lengths.describe(2, iterable=True) == {"epoch_batches": 40, "own_epoch_samples": None}
     lengths.learn(own, {"epoch_samples": 160})
     lengths.learn(own | {"role": "ceiling"}, {"epoch_samples": 8, "epoch_batches": 1})
     lengths.learn(own, {"epoch_samples": None})
     lengths.learn(own, {"epoch_samples": 1 << 50, "epoch_batches": 1 << 50})
-    assert lengths.describe(1) == {"epoch_batches": None, "own_epoch_samples": 160}
+    assert lengths.describe(1, iterable=True) == {"epoch_batches": None, "own_epoch_samples": 160}
+    assert lengths.describe(1, iterable=False)["own_epoch_samples"] is None, "epochs of a sampler may differ"
