@@ -30,12 +30,12 @@ from pipetune.search.pooled import (
     CHANGED_SPEED,
     baseline,
     cores_of,
+    felt_change,
     is_inconclusive,
     meets,
     noise_of,
     pool,
     present_speed,
-    speed_of,
 )
 from pipetune.search.proof import find_contender, is_clear, is_open, is_within_reach, judge_edit
 from pipetune.search.ties import SAME_RATE, common_blocks, is_undecided
@@ -230,7 +230,7 @@ def _undecided(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, is_firs
     suffices = meets(best.measurement, goal)
     rivals = _rivals(best, pairs, outcomes, goal, space, noise) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
-    changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
+    changed = now is not None and abs(felt_change(best.measurement, now)) > CHANGED_SPEED
     new = unconfirmed(space, outcomes, goal)
     undecided = rivals or changed or is_inconclusive(best.measurement, goal) or (not is_first and new)
     if not undecided and (not is_first or best.candidate == baseline(space)):

@@ -25,7 +25,7 @@ from pipetune.search.choice import choose, eligible
 from pipetune.search.pooled import baseline, is_clearly_sufficient, latest, repetitions
 from pipetune.search.ties import SAME_RATE
 from pipetune.stats.intervals import Z95, t95
-from pipetune.stats.noise import LOADER_BOUND, lost_to_loader, run_noise
+from pipetune.stats.noise import LOADER_BOUND, felt_frac, lost_to_loader, run_noise
 from pipetune.stats.rates import EARLY_FACTOR
 
 #: Largest loss of the rate (share) that a saving may cost.
@@ -65,11 +65,10 @@ def judge_edit(candidate: Candidate, outcomes: Sequence[Outcome], space: Space) 
     pairs = _pairs_of(candidate, base, outcomes)
     if not pairs:
         return None
-    noise = run_noise((outcome.measurement for outcome in outcomes), repetitions(outcomes))
     logs = [math.log(pair.candidate.samples_per_s / pair.base.samples_per_s) for pair in pairs]
-    halves = [math.hypot(_half_of(pair.candidate, noise), _half_of(pair.base, noise)) for pair in pairs]
+    halves = _halves_of(pairs, outcomes)
     blocks = sum(pair.block > 0 for pair in pairs)
-    log_gain, half = fmean(logs), fmean(halves) / math.sqrt(len(pairs))
+    log_gain, half = fmean(logs), math.hypot(*halves) / len(pairs)
     half *= EARLY_FACTOR if blocks else _SELECTED
     is_noisy, half = half > MAX_HALF, max(half, _half_of_scatter(logs))
     cores, memory = _saved_cores(pairs), _saved_memory_frac(pairs)
@@ -131,6 +130,16 @@ def _by_block(outcomes: Sequence[Outcome], candidate: Candidate) -> dict[int, Me
         for outcome in outcomes
         if outcome.block and outcome.candidate == candidate and outcome.role != "ceiling" and outcome.measurement
     }
+
+
+def _halves_of(pairs: Sequence[_Pair], outcomes: Sequence[Outcome]) -> list[float]:
+    """Relative half-width of the interval of each pair's gain."""
+    measured, repeated = [outcome.measurement for outcome in outcomes], repetitions(outcomes)
+
+    def half_of(m: Measurement) -> float:
+        return _half_of(m, run_noise(measured, repeated, felt_frac(m)))
+
+    return [math.hypot(half_of(pair.candidate), half_of(pair.base)) for pair in pairs]
 
 
 def _half_of(m: Measurement, noise: float) -> float:
