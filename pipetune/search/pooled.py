@@ -269,7 +269,8 @@ def at_present_speed(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
     The rate of a loader that computes follows the machine's speed, that of an accelerator or of a loader that waits for
     something else does not: a rate is corrected to the degree to which the loader limited it and used the cores, and
-    its interval grows by half of the correction, so that the candidates that decide are measured again. CPU time per image follows the clock of the cores only; waiting for a core does not change it.
+    its interval grows by half of the correction, so that the candidates that decide are measured again. CPU time per
+    image follows the clock of the cores only; waiting for a core does not change it.
     """
     now = present_speed(outcomes)
     if now is None:
