@@ -40,6 +40,8 @@ from pipetune.search.pooled import (
 from pipetune.search.proof import find_contender, is_clear, is_open, is_within_reach, judge_edit
 from pipetune.search.ties import SAME_RATE, common_blocks, is_undecided
 
+#: So often fresh starts of a user's script confirm what is recommended.
+_SCRIPT_BLOCKS = 1
 #: Where no candidate is sufficient, one that is slower than the best by more than this share is no rival.
 _NEAR = 0.03
 
@@ -98,8 +100,14 @@ def has_own_start(space: Space, outcomes: Sequence[Outcome], goal: Goal, candida
 
 def limit_of(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> int:
     """How many blocks the goal's effort has: more while chance may have decided whether the target is reached, and
-    where no candidate reaches it, unless each block is a fresh start of the user's script."""
+    where no candidate reaches it.
+
+    In a user's script, where each block is a fresh start, one; unless the search is thorough. What that has left
+    undecided gets another one, where a single one may prove it.
+    """
     done = max((outcome.block for outcome in outcomes), default=0) - last_round(space, goal)
+    if space.confirm_alone and not is_thorough(goal):
+        return _SCRIPT_BLOCKS + (done > 0 and _open_question(space, outcomes, goal, 1) is not None)
     allowed = EFFORTS[goal.effort].blocks_for_proof
     question = None if space.confirm_alone else _open_question(space, outcomes, goal, allowed - max(0, done))
     return max(_usual_limit(space, outcomes, goal), 0 if question is None else allowed)

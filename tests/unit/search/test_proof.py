@@ -264,3 +264,20 @@ def test_one_disturbed_block_does_not_hide_what_the_others_show() -> None:
     assert (judged(disturbed).blocks, judged(disturbed).verdict) == (2, FASTER)
     both = [*side_by_side((400.0, 520.0), half=0.03, blocks=1), look(OWN, 400.0, 0.03, 2), look(OTHER, 200.0, 0.03, 2)]
     assert not judged(both).is_proven, "which of two blocks was disturbed is not known"
+
+
+def test_one_more_fresh_start_follows_where_the_first_left_undecided_what_it_may_prove() -> None:
+    """The gain was clear at first, and other programs disturbed the confirmation; none follows on the second."""
+    first, fresh = side_by_side((400.0, 800.0), blocks=0), search.blocks.last_round(SPACE, GOAL) + 1
+
+    def starts_after(rate: float, half: float) -> list[int]:
+        space, outcomes, numbers = replace(SPACE, workers=(2, 4)), list(first), []
+        while proposal := search.propose(space, outcomes, GOAL, 0, grid=True):
+            like = rate if proposal.candidate == OTHER else 400.0
+            outcomes.append(look(proposal.candidate, like, half, proposal.block))
+            numbers.append(proposal.block)
+        return numbers
+
+    assert starts_after(800.0, 0.05) == [fresh, fresh]
+    assert starts_after(600.0, 0.3) == [fresh, fresh, fresh + 1, fresh + 1]
+    assert starts_after(404.0, 0.05) == [fresh, fresh], "no further one can prove it"
