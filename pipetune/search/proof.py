@@ -142,9 +142,7 @@ def _by_block(outcomes: Sequence[Outcome], candidate: Candidate) -> dict[int, Me
     }
 
 
-def _leave_out_disturbed(
-    pairs: list[_Pair], outcomes: Sequence[Outcome]
-) -> tuple[list[_Pair], Sequence[Outcome]]:
+def _leave_out_disturbed(pairs: list[_Pair], outcomes: Sequence[Outcome]) -> tuple[list[_Pair], Sequence[Outcome]]:
     """The pairs, and all outcomes, without the block that contradicts all others, if there is one.
 
     What the others scatter by is asked without it, or it would excuse itself.
