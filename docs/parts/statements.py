@@ -187,8 +187,7 @@ def edits(result: Stored) -> str:
     return (
         "in simulated sweeps an edit that gains nothing or harms is recommended in at most "
         f"{percent(max(useless), 1)}, and one that gains 1.3 times in at least {percent(min(clear), 1)} where repeats "
-        "scatter by up to 5 %"
-        + broken_text(result)
+        "scatter by up to 5 %" + broken_text(result)
     )
 
 
