@@ -145,13 +145,17 @@ def _by_block(outcomes: Sequence[Outcome], candidate: Candidate) -> dict[int, Me
 def _leave_out_disturbed(pairs: list[_Pair], outcomes: Sequence[Outcome]) -> tuple[list[_Pair], Sequence[Outcome]]:
     """The pairs, and all outcomes, without the block that contradicts all others, if there is one.
 
-    What the others scatter by is asked without it, or it would excuse itself.
+    What the others scatter by is asked without it, or it would excuse itself. The only block of new processes is never
+    left out: it confirms what the others, which share a process, have shown.
     """
     if len(pairs) < _MIN_PAIRS:
         return pairs, outcomes
     middle = median(pair.log_gain for pair in pairs)
     farthest = max(pairs, key=lambda pair: abs(pair.log_gain - middle))
     rest = [pair for pair in pairs if pair is not farthest]
+    fresh = {outcome.block for outcome in outcomes if not outcome.forked}
+    if farthest.block in fresh and not any(pair.block in fresh for pair in rest):
+        return pairs, outcomes
     rest_outcomes = [outcome for outcome in outcomes if outcome.block != farthest.block]
     logs = [pair.log_gain for pair in rest]
     half = max(fmean(_halves_of(rest, rest_outcomes)), max(logs) - min(logs))

@@ -262,6 +262,8 @@ def test_one_disturbed_block_does_not_hide_what_the_others_show() -> None:
     disturbed = [*steady[:-1], look(OTHER, 200.0, 0.03, 3)]
     assert judged(disturbed).gain == pytest.approx(1.3)
     assert (judged(disturbed).blocks, judged(disturbed).verdict) == (2, FASTER)
+    rounds = [replace(one, forked=one.block < 3) for one in disturbed]
+    assert not judged(rounds).is_proven, "the fresh start did not confirm what the turns in one process have shown"
     both = [*side_by_side((400.0, 520.0), half=0.03, blocks=1), look(OWN, 400.0, 0.03, 2), look(OTHER, 200.0, 0.03, 2)]
     assert not judged(both).is_proven, "which of two blocks was disturbed is not known"
 
