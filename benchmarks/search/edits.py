@@ -10,7 +10,7 @@ Sweeps on paper, whose repeats scatter by 2 to 30 % (standard deviation). The pr
 
 A sweep of a user's script (candidates take turns in one start, and fresh starts confirm) and one of a loader of the
 user's own are played in full by pipetune's own search, with the noise estimated as a sweep does. No process is started.
-``--quick`` plays 60 sweeps of each kind in place of 300, in two minutes.
+``--quick`` plays 60 sweeps of each kind in place of 300, in three minutes.
 """
 
 from __future__ import annotations
