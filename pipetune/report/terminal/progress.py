@@ -30,9 +30,10 @@ _OTHER_LINES = 5
 #: A time left is told from here on (s): less is what remains where a measurement takes longer than was expected.
 _LEAST_LEFT_S = 1.0
 
-#: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
+#: Without a terminal, a slow stage reports its progress after this time, then after this one, and then ever less often
+#: (s): a script that is started twenty times would fill a screen.
 _FIRST_LINE_S = 1.0
-_SECONDS_PER_LINE = 3.0
+_SECONDS_PER_LINE, _MAX_SECONDS_PER_LINE = 3.0, 60.0
 
 
 def _what_else(goal: Goal) -> str:
@@ -77,6 +78,7 @@ class Display(SweepObserver):
         self._live: object | None = None
         self._open = contextlib.ExitStack()
         self._next_line = self._began + _FIRST_LINE_S
+        self._line_gap_s = _SECONDS_PER_LINE
 
     def __enter__(self) -> Self:
         if draws_over(self._console):
@@ -97,7 +99,8 @@ class Display(SweepObserver):
         now = time.monotonic()
         if now >= self._next_line:
             self._print(self._stage)
-            self._next_line = now + _SECONDS_PER_LINE
+            self._next_line = now + self._line_gap_s
+            self._line_gap_s = min(2 * self._line_gap_s, _MAX_SECONDS_PER_LINE)
 
     def on_start(self, accelerator: AcceleratorSpec, goal: Goal, max_candidates: int, budget_s: float | None) -> None:
         """Measuring begins."""
