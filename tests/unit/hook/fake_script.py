@@ -20,7 +20,7 @@ class Waiting(BaseException):
 
 MEASURE = {
     "type": "measure", "role": "baseline", "settings": {}, "num_workers": 0, "prefetch_depth": 0, "seconds": 60.0,
-    "warmup_limit_s": 0.5, "question": None, "starts": 0,
+    "warmup_limit_s": 0.5, "question": None, "starts": 0, "own_workers": 0, "own_epoch_samples": None,
 }  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def an_epoch(batches: int = 19, step_s: float = 0.05) -> list[dict[str, Any]]:
         {"type": "first_batch", "open_s": 0.1, "time_to_first_batch_s": 0.2},
         {"type": "steps", "phase": "warmup", "rows": rows[:5]},
         {"type": "steps", "phase": "timed", "rows": rows[5:]},
-        {"type": "epoch", "within": False, "epoch_starts": [[0.2, 0.0]], "apart": [], "batches": batches},
+        {"type": "epoch", "within": False, "epoch_starts": [[0.2, 0.0]], "apart": [], "epoch_samples": 16 * batches},
     ]
 
 
@@ -118,6 +118,8 @@ def test_a_script_that_ends_after_an_epoch_is_measured_over_several_starts(scrip
     (_, _, none), *profiles = scripts.started
     assert none is None
     assert [profile["measure"]["num_workers"] for _, _, profile in profiles] == [2, 2, 4, 4]
+    assert [profile["measure"]["own_workers"] for _, _, profile in profiles] == [2] * 4
+    assert [profile["measure"]["own_epoch_samples"] for _, _, profile in profiles[-2:]] == [304, 304]
     assert profiles[-1][2]["loaders"][0]["settings"] == {"num_workers": 4, "prefetch_factor": 2}
     assert all(not session.sent for session, *_ in scripts.started[1:]), "it came with the start"
 
