@@ -7,9 +7,9 @@ from typing import Any
 
 from pipetune.augmentation.recipes import RECIPES
 from pipetune.candidates.describe import describe
-from pipetune.datasets.image_notes import count_noun
+from pipetune.datasets.image_notes import count_noun, describe_audit
 from pipetune.records.redact import redact_line
-from pipetune.records.summaries import WorkloadSummary
+from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
@@ -31,6 +31,8 @@ _STATUS = {
 }
 
 
+#: Images that did not decode, of which the names are shown.
+_MAX_UNDECODABLE_NAMED = 5
 _HOST_HEADERS = [
     Header("host", "text"),
     *(Header(name, "number") for name in (
@@ -208,12 +210,21 @@ def _ranks(work: WorkloadSummary) -> str | None:
     return f"{count}, {ends}{bound.get(str(work.get('bind')), '')}"
 
 
+def _undecodable(data: DatasetSummary) -> str | None:
+    """The first images that a decoder met and could not decode during the sweep; ``None``: there was none."""
+    paths = data.get("undecodable") or []
+    more = f" and {len(paths) - _MAX_UNDECODABLE_NAMED:,} more" if len(paths) > _MAX_UNDECODABLE_NAMED else ""
+    return ", ".join(map(repr, paths[:_MAX_UNDECODABLE_NAMED])) + more if paths else None
+
+
 def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any]]:
     data, work = result.dataset, result.workload
-    images = data.get("images")
+    images, audit = data.get("images"), data.get("audit")
     facts = [
         ("data set", data.get("name")), ("folder", data.get("root") if images else None),
         ("images", None if not images else f"{images:,} in {count_noun(data.get('classes', 0), 'class', 'classes')}"),
+        ("of what was found", None if audit is None else describe_audit(audit)),
+        ("left out, because they do not decode", _undecodable(data)),
         ("mean file", format_bytes(round(data["mean_bytes"])) if data.get("mean_bytes") else None),
         ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
                         if data.get("median_width_px") else None),

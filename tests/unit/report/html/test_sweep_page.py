@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.records.audit import MEMBERS, Audit
 from pipetune.records.sweep import HostShare
 from pipetune.report.html.page import Figure
 from pipetune.report.html.sweep_page import sweep_page
@@ -118,3 +119,11 @@ def test_hosts_have_a_table_and_their_names_are_escaped() -> None:
     assert "<n1>" not in page
     assert "150 MB/s" in page
     assert "Hosts of this configuration" not in sweep()
+
+
+def test_the_account_of_the_data_set_and_what_does_not_decode() -> None:
+    audit = Audit(unit=MEMBERS, members=24, used=16, rejected=6, other={"json": 2}, labels=16, matched=16)
+    text = Page(sweep(dataset={"name": "set", "images": 16, "audit": audit, "undecodable": ["/set/1.jpg"]})).text
+
+    assert "24 members: 16 images used, 6 rejected, 2 other (2 json); 16 labels: 16 matched, 0 unmatched" in text
+    assert "'/set/1.jpg'" in text
