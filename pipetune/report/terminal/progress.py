@@ -18,7 +18,7 @@ from pipetune.report.terminal.signs import clean, clean_lines
 from pipetune.search import cores_decide
 from pipetune.sweeping.observer import Event, SweepObserver
 from pipetune.sweeping.progress import Progress, TimeLeft
-from pipetune.units import format_duration, format_share
+from pipetune.units import format_duration, format_share, format_share_of_target
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -156,7 +156,7 @@ class Display(SweepObserver):
         if progress.best is None or progress.best.measurement is None or self._goal is None:
             return ""
         m = progress.best.measurement
-        share = "" if m.goodput is None else f", goodput {format_share(m.goodput)}"
+        share = "" if m.goodput is None else f", goodput {format_share_of_target(m.goodput, self._goal.target)}"
         target = format_share(self._goal.target)
         reaches = f"reaches the target of {target}" if progress.suffices else f"misses the target of {target}"
         return f"  best so far: {describe(progress.best.candidate)}: {format_interval(m)}{share}, {reaches}"
