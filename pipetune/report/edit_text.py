@@ -33,7 +33,8 @@ def stays_headline(result: SweepResult) -> Line:
             return Line(
                 Kind.HEADLINE, f"{leave}: it reaches the target. Too noisy to tell whether {other} does as well."
             )
-        return Line(Kind.HEADLINE, f"Too noisy to tell whether {other} is faster. {leave}.")
+        doubt = "be sure that" if result.edit.gain_ci95[0] > 1 else "tell whether"
+        return Line(Kind.HEADLINE, f"Too noisy to {doubt} {other} is faster. {leave}.")
     return Line(Kind.HEADLINE, f"{leave}: no other setting that was measured is proven to be worth a change.")
 
 
@@ -51,12 +52,14 @@ def may_help_line(result: SweepResult) -> Line:
         text = f"What may help: {other}, by {format_share(high - 1)} at most: {interval}."
         return Line(Kind.DETAIL, text)
     if _suffices(result) and not saved:
-        text = f"{other[:1].upper()}{other[1:]} is expected to save less than is worth an edit: {interval}."
+        text = f"{other[:1].upper()}{other[1:]} delivers {interval}, and saves too little to be worth an edit."
         return Line(Kind.DETAIL, text)
     if saved:
         text = f"What may help: {other}. It saves {saved}, and may lose more than {format_share(MAX_LOSS)}: {interval}."
     else:
         text = f"What may help: {other}, which may bring up to {format_share(high - 1)}: {interval}."
+    if edit.verdict == TOO_NOISY and low > 1:
+        text += " An interval as wide as that is too uncertain itself to prove a gain."
     return Line(Kind.DETAIL, f"{text} {_how_long(edit)}")
 
 
