@@ -143,7 +143,7 @@ class FileGuard:
         for path in named_files(words, base):
             state = _regular_state(path)
             if state is not None and state.st_size <= MAX_NAMED_BYTES and os.access(path, os.W_OK):
-                self._keeper.keep_content(path)
+                self._keeper.keep_in_advance(path)
                 self._keeper.keep_attributes(path)
 
     def patch_savers(self, module: ModuleType) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.protection.contract import Protection, Request, Settled, Unavailable
-from pipetune.protection.guard import open_guard, settle_guard
-from pipetune.protection.notify import open_supervised, settle_supervised
+from pipetune.protection.guard import open_guard
+from pipetune.protection.kept_files import settle_killed
+from pipetune.protection.notify import open_supervised
 from pipetune.protection.overlay import open_overlay
 from pipetune.protection.settle_overlay import settle_overlay
 from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
@@ -29,8 +30,8 @@ OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = Mappi
 SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], Settled]] = MappingProxyType(
     {
         OVERLAY: settle_overlay,
-        SUPERVISED: settle_supervised,
-        GUARD: settle_guard,
+        SUPERVISED: lambda folder, _: settle_killed(folder, SUPERVISED),
+        GUARD: lambda folder, _: settle_killed(folder, GUARD),
     }
 )
 

@@ -13,11 +13,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from pipetune.protection.contract import Request, Settled
+from pipetune.processes.temporary_folder import prefix_of_folders
+from pipetune.protection.contract import Request
 from pipetune.protection.journal import read_entries
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import settle_kept
@@ -51,11 +51,6 @@ def open_guard(folder: ProtectionFolder, request: Request) -> Guard:
     return guard
 
 
-def settle_guard(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settled:
-    """Put back what a pipetune that was killed has left."""
-    return settle_kept(folder, MECHANISM)
-
-
 class Guard:
     """See :class:`pipetune.protection.contract.Protection`."""
 
@@ -63,8 +58,7 @@ class Guard:
 
     def __init__(self, folder: ProtectionFolder, request: Request) -> None:
         self._folder, self._request = folder, request
-        temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "pipetune-")
-        self.open_places = [*(f"{place}/" for place in (*request.open_places, folder.run)), temporary]
+        self.open_places = [*(f"{place}/" for place in (*request.open_places, folder.run)), prefix_of_folders()]
         self._seen: Seen = {}
         self._copied: set[str] = set()
         self._is_complete = True
@@ -84,7 +78,7 @@ class Guard:
             if size > room:
                 continue
             with contextlib.suppress(OSError):  # one that cannot be read, say
-                keeper.keep_content(path)
+                keeper.keep_in_advance(path)
                 self._copied.add(path)
                 room -= size
 
@@ -115,9 +109,9 @@ class Guard:
         """Where Python's processes find the journal."""
         return {KEEP: str(self._folder.path)}
 
-    def passed_fds(self) -> tuple[int, ...]:
+    def pulse_fd(self) -> int:
         """The lock: while processes of the script run, nobody puts back."""
-        return (self._folder.lock_fd,)
+        return self._folder.lock_fd
 
     def collect(self) -> WrittenFiles:
         """Put back what existed, and list what was written."""

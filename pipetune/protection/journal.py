@@ -6,7 +6,9 @@ Sample line::
      "uid": 1000, "gid": 1000, "size": 7, "device": 65024, "inode": 12, "links": 1}
 
 ``kind`` is ``changed`` or ``removed`` (the path existed, and ``copy`` names what stands for it in ``copies/``),
-``attributes`` (only its mode, owner or times are about to change; there is no copy) or ``created`` (it did not exist).
+``prepared`` (as ``changed``, but copied in advance: nobody has asked to change it yet; an ``asked`` line comes when a
+process of the script does), ``attributes`` (only its mode, owner or times are about to change; there is no copy) or
+``created`` (it did not exist).
 What stands in ``copies/`` is a copy, a hard link, or the file itself (where a new version takes its place). A folder
 has none: what was in it has lines of its own. A line is written, in one ``write``, after its copy is whole and before
 the change happens. Standard library only: processes of the script write it, too.
@@ -23,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["changed", "removed", "attributes", "created"]
+Kind = Literal["changed", "removed", "prepared", "asked", "attributes", "created"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

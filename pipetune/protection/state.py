@@ -3,7 +3,8 @@
 ::
 
     RUN/protection/
-        lock          locked (flock) by pipetune and by the supervisor of each start, until everything has ended
+        lock          locked (flock) by pipetune and by the supervisor of each start, until everything has ended; its
+                      time of change is when something of the script last ran, to a second
         written.json  what is listed already, so that nothing is forgotten when it is put back in two goes
         state.json    {"schema": 1, "mechanism": "overlay", …}: written before the first start, whole
         journal.jsonl and copies/    of the mechanisms that copy: see pipetune/protection/journal.py
@@ -29,6 +30,8 @@ from pipetune.records.written import WrittenFiles, merge_written
 
 FOLDER, LOCK, STATE, JOURNAL, COPIES = "protection", "lock", "state.json", "journal.jsonl", "copies"
 WRITTEN = "written.json"
+#: The folder of a run folder that takes what has no place any more.
+KEPT = "written"
 #: Environment variable with this folder, for Python's processes of the script where they have to keep files themselves.
 KEEP = "PIPETUNE_KEEP"
 SCHEMA = 1
@@ -57,12 +60,18 @@ class ProtectionFolder:
         self.path = self.run / FOLDER
         self.path.mkdir(mode=0o700, exist_ok=True)
         self.lock_fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        """Locked. Its time is set by the supervisors of starts (:class:`pipetune.processes.supervised.Supervised`)."""
         try:
             _lock(self.lock_fd)
         except BaseException:
             os.close(self.lock_fd)
             raise
         self._closed = False
+
+    @property
+    def last_ran_ns(self) -> int:
+        """When something of the script last ran, or when the folder was made (ns since 1970)."""
+        return os.fstat(self.lock_fd).st_mtime_ns
 
     def write_state(self, mechanism: str, fields: Mapping[str, Any]) -> None:
         """Replace the state as a whole; it is on the disk when this returns."""

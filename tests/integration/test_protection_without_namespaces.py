@@ -249,7 +249,7 @@ def test_what_a_killed_pipetune_has_left_is_put_back_later(name: str, job: Path,
     )
     if isinstance(opened, Supervision):
         opened.stop()
-    os.close(opened.passed_fds()[0])  # as the kernel does when the process is killed
+    os.close(opened.pulse_fd())  # as the kernel does when the process is killed
     written = settle_protection(tmp_path / "run")
     assert written is not None
     assert (written.created, written.changed, written.removed) == (

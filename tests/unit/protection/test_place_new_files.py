@@ -56,6 +56,15 @@ def test_new_files_get_to_their_place(stored: Path, tmp_path: Path, way: str) ->
     assert not (stored / "file").exists()
 
 
+def test_a_link_to_a_folder_is_not_followed(stored: Path, tmp_path: Path, way: str) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "real" / "folder").symlink_to(tmp_path / "data")
+    notes, is_complete = place_new_files(created(stored, "folder", "folder/inside"), tmp_path / "kept")
+    assert (is_complete, os.listdir(tmp_path / "data")) == (True, [])
+    assert (tmp_path / "kept" / str(tmp_path / "real/folder/inside").lstrip("/")).read_text() == "inside"
+    assert "something else is there" in notes[-1]
+
+
 def test_what_is_there_by_now_stays(stored: Path, tmp_path: Path, way: str) -> None:
     (tmp_path / "real" / "file").write_text("somebody else's")
     (tmp_path / "real" / "folder").write_text("a file")

@@ -28,10 +28,10 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     protection.write_state(
         OVERLAY,
         {
-            "base": str(protection.path / "layers"),
+            "base": "layers",
             "attributes": "user.overlay.",
             "began_ns": 0,
-            "layers": {str(stored): str(tmp_path / "job")},
+            "layers": {"0": str(tmp_path / "job")},
         },
     )
     protection.close(keep=True)
@@ -47,6 +47,13 @@ def test_new_files_get_to_their_place_and_that_is_said(killed: Path, tmp_path: P
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         recover_files(killed)
+
+
+def test_a_run_folder_that_was_moved_meanwhile(killed: Path, tmp_path: Path) -> None:
+    moved = killed.rename(tmp_path / "elsewhere")
+    with pytest.warns(RecoveredFilesWarning, match="1 new file"):
+        recover_files(moved)
+    assert (tmp_path / "job" / "new").read_text() == "made"
 
 
 def test_a_new_sweep_in_the_same_folder_does_it_too(killed: Path, tmp_path: Path) -> None:
