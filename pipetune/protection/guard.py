@@ -87,7 +87,7 @@ class Guard:
         for path in self._files():
             with contextlib.suppress(OSError):
                 state = os.lstat(path)
-                if stat.S_ISREG(state.st_mode):
+                if stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode):
                     seen[path] = (state.st_mtime_ns, state.st_size)
             if len(seen) >= MAX_SEEN_FILES:
                 break
@@ -98,7 +98,8 @@ class Guard:
             for folder, names, files in os.walk(place):
                 names[:] = [name for name in names if name not in _LEFT_OUT]
                 if not f"{folder}/".startswith(tuple(self.open_places)):
-                    yield from (os.path.join(folder, name) for name in files)
+                    links = [name for name in names if os.path.islink(os.path.join(folder, name))]
+                    yield from (os.path.join(folder, name) for name in [*files, *links])
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command as it is: Python's ``sitecustomize`` guards it."""

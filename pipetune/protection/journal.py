@@ -93,14 +93,28 @@ def append_entry(fd: int, entry: Entry) -> None:
 
 
 def parse_lines(data: bytes) -> Iterator[Entry]:
-    """The whole lines, in their order; a torn last line is left out, because its change did not happen."""
+    """The whole lines, in their order; a torn last line is left out, because its change did not happen.
+
+    A line that a power cut has damaged is left out, too: see :func:`count_damaged_lines`.
+    """
     for line in data.split(b"\n")[:-1]:
-        yield Entry(**json.loads(line))
+        with contextlib.suppress(ValueError, TypeError):
+            yield Entry(**json.loads(line))
 
 
 def read_entries(journal: Path) -> list[Entry]:
     """What stands in a journal; nothing where there is none."""
+    return list(parse_lines(_read(journal)))
+
+
+def count_damaged_lines(journal: Path) -> int:
+    """Lines of a journal that say nothing."""
+    data = _read(journal)
+    return data.count(b"\n") - len(list(parse_lines(data)))
+
+
+def _read(journal: Path) -> bytes:
     try:
-        return list(parse_lines(journal.read_bytes()))
+        return journal.read_bytes()
     except FileNotFoundError:
-        return []
+        return b""

@@ -13,12 +13,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipetune.protection.copy_file import copy_file, set_attributes
+from pipetune.protection.copy_file import copy_file, separate_name, set_attributes
 from pipetune.protection.journal import Entry, Kind, append_entry, describe_state, parse_lines
 from pipetune.protection.kept_table import Inode, KeptTable
 from pipetune.protection.state import COPIES, JOURNAL
@@ -81,12 +80,12 @@ class Keeper:
                 self._copy_linked(inode)
             if not self._table.existed(path):
                 if state.st_nlink > 1 and state.st_dev != self._device:
-                    self._separate(path)
+                    separate_name(path)
                 return
             self._keep_content(journal, path, state, "changed", truncated=truncated)
 
     def keep_in_advance(self, path: str) -> None:
-        """Before something may change a file without asking.
+        """Before something may change a file or link without asking.
 
         Args:
             path: see :meth:`keep_content`.
@@ -95,7 +94,9 @@ class Keeper:
             OSError: it cannot be kept.
         """
         state = self._look(path)
-        if state is None or not stat.S_ISREG(state.st_mode) or path.startswith(self._open_places):
+        if state is None or path.startswith(self._open_places):
+            return
+        if not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
             return
         if state.st_nlink > 1 and state.st_dev != self._device:
             return  # it would have to lose its other names
@@ -151,6 +152,9 @@ class Keeper:
                 self._append(journal, Entry(path=path, kind="created"))
 
     def _note_asked(self, path: str) -> None:
+        if not self._position:
+            with self._alone():  # what was prepared stands in the journal
+                pass
         if self._table.is_prepared(path):
             with self._alone() as journal:
                 self._append(journal, Entry(path=path, kind="asked"))
@@ -247,8 +251,8 @@ class Keeper:
             copy_file(path, copy)
             has_pin = state.st_nlink > 1 and self._pin(path, copy)
             self._append(journal, self._described(path, kind, state, name))
-        if state.st_nlink > 1 and not has_pin:
-            self._separate(path)
+        if state.st_nlink > 1 and not has_pin:  # nobody could find all of its other names later
+            separate_name(path)
 
     def _pin(self, path: str, copy: str) -> bool:
         """Hold on to a file with several names; whether that is possible."""
@@ -258,26 +262,14 @@ class Keeper:
             return False
         return True
 
-    def _separate(self, path: str) -> None:
-        """Give a path a file of its own, so that its other names do not change: nobody could find all of them later."""
-        unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
-        try:
-            copy_file(path, unfinished)
-            os.rename(unfinished, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
-            raise
-
     @contextlib.contextmanager
     def _removed_on_failure(self, name: str) -> Iterator[None]:
         try:
             yield
         except BaseException:
             for ending in ("", PIN):
-                copy = os.path.join(self._copies, name + ending)
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(copy)
+                    os.unlink(os.path.join(self._copies, name + ending))
             raise
 
     def _can_be_moved(self, path: str, state: os.stat_result) -> bool:

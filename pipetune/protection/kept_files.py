@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipetune.protection.contract import Settled
-from pipetune.protection.journal import read_entries
+from pipetune.protection.journal import count_damaged_lines, read_entries
 from pipetune.protection.put_back import (
     first_entries,
     is_as_before,
@@ -38,6 +38,9 @@ def settle_kept(
     listed = folder.remember_written(list_kept(folder.path, mechanism, ended_ns))
     failures, more = put_back(folder.path, folder.run / KEPT, ended_ns)
     failures += separate_names(folder.path, listed.created) if not failures else ()
+    damaged = count_damaged_lines(folder.path / JOURNAL)
+    if damaged:
+        more += (f"{damaged:,} lines of the journal are damaged: files that they named are as the script left them",)
     unlisted = WrittenFiles(mechanism=mechanism, notes=(*notes, *failures, *more))
     written = folder.remember_written(unlisted) if unlisted else listed
     if not failures:  # first the journal: without it, nothing is put back any more

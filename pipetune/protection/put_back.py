@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pipetune.protection.copy_file import copy_content, copy_file, have_same_content, set_attributes
+from pipetune.protection.copy_file import copy_content, copy_file, have_same_content, separate_name, set_attributes
 from pipetune.protection.journal import Entry, read_entries
 from pipetune.protection.keeper import PIN
 from pipetune.protection.state import COPIES, JOURNAL
@@ -156,14 +156,10 @@ def separate_names(folder: Path, created: Sequence[str]) -> tuple[str, ...]:
         state = os.lstat(path)
         if state.st_nlink == 1 or (state.st_dev, state.st_ino) not in restored:
             continue
-        unfinished = _unfinished_name(path)
         try:
-            copy_file(path, unfinished)
-            os.rename(unfinished, path)
+            separate_name(path)
         except OSError as error:
             notes.append(f"{path} is a further name (hard link) of a file of yours: no copy ({error.strerror})")
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
     return tuple(notes)
 
 
@@ -194,7 +190,7 @@ def _set_aside(entry: Entry, copies: Path, kept: Path) -> bool:
     copy = None if entry.copy is None else _existing_copy(copies / entry.copy)
     if state is None or copy is None or stat.S_ISDIR(state.st_mode):
         return False
-    if stat.S_ISREG(state.st_mode) and have_same_content(copy, entry.path):
+    if is_as_before(entry, copies) or (stat.S_ISREG(state.st_mode) and have_same_content(copy, entry.path)):
         return False
     target = _new_place(entry.path, kept)
     if state.st_nlink == 1:
@@ -223,6 +219,8 @@ def _restore(entry: Entry, copies: Path, *, in_place: bool) -> None:
     copy = _existing_copy(copies / entry.copy)
     if copy is None:  # it is in its place already
         return
+    if stat.S_ISREG(entry.mode) and not copy.endswith(PIN) and os.lstat(copy).st_size != entry.size:
+        raise OSError(errno.EIO, "its copy is not whole")  # after a power cut
     if is_as_before(entry, copies):
         if entry.links <= 1:
             os.unlink(copy)

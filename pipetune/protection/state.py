@@ -38,6 +38,8 @@ SCHEMA = 1
 #: Longest time that a supervisor takes to end everything of a start whose pipetune was killed (s).
 _END_S = 20.0
 _CHECK_S = 0.1
+#: A start whose supervisor has set the time of ``lock`` within so long may still run, where locks do not tell (s).
+_FRESH_S = 30.0
 
 
 class InUseError(Exception):
@@ -62,11 +64,24 @@ class ProtectionFolder:
         self.lock_fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         """Locked. Its time is set by the supervisors of starts (:class:`pipetune.processes.supervised.Supervised`)."""
         try:
-            _lock(self.lock_fd)
+            self._has_locks = _lock(self.lock_fd)
         except BaseException:
             os.close(self.lock_fd)
             raise
         self._closed = False
+
+    def require_ended(self) -> None:
+        """Refuse a folder in which a sweep may still run, where its lock does not say so.
+
+        Some network file systems have no locks, or each machine has its own.
+
+        Raises:
+            InUseError: its processes were seen a moment ago.
+        """
+        state = self.read_state()
+        is_elsewhere = state is not None and state.get("boot") != _boot_id()
+        if (not self._has_locks or is_elsewhere) and time.time() - self.last_ran_ns / 1e9 < _FRESH_S:
+            raise InUseError
 
     @property
     def last_ran_ns(self) -> int:
@@ -75,7 +90,7 @@ class ProtectionFolder:
 
     def write_state(self, mechanism: str, fields: Mapping[str, Any]) -> None:
         """Replace the state as a whole; it is on the disk when this returns."""
-        self._replace(self.path / STATE, {"schema": SCHEMA, "mechanism": mechanism, **fields})
+        self._replace(self.path / STATE, {"schema": SCHEMA, "mechanism": mechanism, "boot": _boot_id(), **fields})
 
     def read_state(self) -> dict[str, Any] | None:
         """The state; ``None``: no mechanism has begun, and nothing has to be put back."""
@@ -131,15 +146,24 @@ def remove_tree(folder: str | Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lock(fd: int) -> None:
+def _boot_id() -> str:
+    """What tells this machine, since its start, from all others; empty where the kernel does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file; returns whether that was possible: not on a file system without locks."""
     deadline = time.monotonic() + _END_S
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise InUseError from None
             time.sleep(_CHECK_S)
-        except OSError:  # a file system without locks
-            return
+        except OSError:
+            return False

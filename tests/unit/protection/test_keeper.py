@@ -277,6 +277,26 @@ def test_a_torn_line_is_left_out_and_written_over(root: Path, folder: Path, call
     assert [Path(entry.path).name for entry in read_entries(folder / JOURNAL)] == ["two", "seven"]
 
 
+def test_after_a_power_cut_nothing_is_put_back_from_half_a_copy(tmp_path: Path, root: Path) -> None:
+    folder = ProtectionFolder(tmp_path)
+    calls = KeptCalls(Keeper(str(folder.path)))
+    calls.write(str(root / "two"), b"new", os.O_TRUNC)
+    calls.write(str(root / "seven"), b"new", os.O_TRUNC)
+    os.truncate(folder.path / COPIES / "000000", 0)
+    journal = folder.path / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(lines[0] + b"\0" * 10 + b"\n" + lines[1])
+    settled = settle_kept(folder, "supervised")
+    folder.close()
+    assert not settled.is_complete
+    assert [note.partition(" (")[0].rpartition("/")[2] for note in settled.written.notes[:1]] == [
+        "two could not be put back"
+    ]
+    assert "1 lines of the journal are damaged" in settled.written.notes[1]
+    assert (root / "two").read_text() == "new"
+    assert (root / "seven").read_text() == "content of seven\n" * 7
+
+
 def test_a_name_that_is_no_text(root: Path, folder: Path, calls: KeptCalls) -> None:
     path = os.path.join(os.fsencode(root), b"\xff\xfe")
     with open(path, "wb") as file:

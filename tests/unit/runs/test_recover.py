@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import warnings
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from pipetune.errors import PipetuneWarning
+from pipetune.errors import PipetuneError, PipetuneWarning
 from pipetune.protection.state import ProtectionFolder
 from pipetune.records.written import OVERLAY
 from pipetune.runs.recover import RecoveredFilesWarning, recover_all, recover_files
@@ -74,3 +76,34 @@ def test_what_others_may_have_written_is_not_done(killed: Path, tmp_path: Path) 
     with pytest.warns(PipetuneWarning, match="others may write"):
         recover_files(killed)
     assert not (tmp_path / "job" / "new").exists()
+
+
+def test_what_another_version_has_left_is_kept(killed: Path) -> None:
+    state = killed / "protection" / "state.json"
+    state.write_text(state.read_text().replace('"schema": 1', '"schema": 99'))
+    with pytest.raises(PipetuneError, match="cannot be read"):
+        recover_files(killed)
+    assert (killed / "protection" / "layers" / "0" / "upper" / "new").exists()
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_a_sweep_that_runs_where_locks_do_not_tell(
+    killed: Path, tmp_path: Path, has_locks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = killed / "protection" / "state.json"
+    if has_locks:  # each machine has its own
+        content = json.loads(state.read_text())
+        state.write_text(json.dumps(content | {"boot": "of another machine"}))
+    else:
+        monkeypatch.setattr("pipetune.protection.state.fcntl.flock", _refuse)
+    with pytest.raises(PipetuneError, match="still run"):
+        recover_files(killed)
+    assert not (tmp_path / "job" / "new").exists()
+    os.utime(killed / "protection" / "lock", (1, 1))
+    with pytest.warns(RecoveredFilesWarning):
+        recover_files(killed)
+    assert (tmp_path / "job" / "new").exists()
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
