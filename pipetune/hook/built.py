@@ -101,6 +101,11 @@ class BuiltSource:
         return self.inner
 
     @property
+    def whole(self) -> bool:
+        """See :class:`pipetune.hook.source.Source`."""
+        return not (self.replaying or self._shifted)
+
+    @property
     def length(self) -> int | None:
         """See :class:`pipetune.hook.source.Source`."""
         return true_length(self.loader)

@@ -18,6 +18,7 @@ that still belongs to the epoch.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pipetune.records.sweep import StepTime
 
@@ -122,3 +123,7 @@ class Epochs:
             return step
         skipped = self.skipped_ns
         return replace(step, t_start_ns=step.t_start_ns - skipped, t_end_ns=step.t_end_ns - skipped)
+
+    def describe(self) -> dict[str, Any]:
+        """The fields of a message about the epochs until now."""
+        return {"epoch_starts": self.starts, "apart": self.spans}

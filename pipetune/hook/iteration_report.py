@@ -6,8 +6,7 @@ iterable data set in one place, its fetcher, which is watched here. The reports 
 the relay's folder, which forked and spawned workers know alike.
 
 A line is ``{"dataset": number, "asked": …, "counted": …, "numbered": …, "divided": …}`` once the first batch is there,
-``{"dataset": number, "values": {"1": digest}}`` once :data:`COMPARED` samples are, and
-``{"dataset": number, "ended": samples}`` at the end of an epoch.
+and ``{"dataset": number, "values": {"1": digest}}`` once :data:`COMPARED` samples are or a shorter epoch ends.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import itertools
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -33,8 +33,8 @@ _OWN_QUESTIONS = ("torch.utils.data._utils.collate", "torch.utils.data.dataloade
 COMPARED = 64
 #: At the end of a shorter epoch so many are enough.
 MIN_COMPARED = 16
-#: Ends of epochs that are reported by one process.
-_MAX_ENDS = 8
+#: Short epochs of one data set that are reported by one process.
+_MAX_SHORT = 8
 #: Depth of containers and number of items that are looked through for labels, and characters or numbers of a value.
 _MAX_DEPTH, _MAX_ITEMS, _MAX_LENGTH = 3, 16, 4096
 
@@ -55,7 +55,8 @@ class IterationReports:
         own number."""
         self._recording: tuple[Any, Any] = (None, None)
         """torch's description of this worker, and what is handed out instead of it."""
-        self._ends = 0
+        self._short: Counter[tuple[int, int]] = Counter()
+        """Process and data set -> short epochs that were reported. A forked worker inherits those of the script."""
 
     def on_module(self, module: ModuleType) -> None:
         """Patch one of torch's modules :data:`WORKER` and :data:`FETCH`, before others import its names."""
@@ -149,11 +150,10 @@ class IterationReports:
             return
         iteration.ended = True
         self._say_what_was_asked(iteration)
-        if self._ends < _MAX_ENDS:
-            self._ends += 1
-            if MIN_COMPARED <= iteration.samples < COMPARED:
-                self._write(iteration, values=iteration.digests())
-            self._write(iteration, ended=iteration.samples)
+        reporter = (os.getpid(), iteration.dataset)
+        if MIN_COMPARED <= iteration.samples < COMPARED and self._short[reporter] < _MAX_SHORT:
+            self._short[reporter] += 1
+            self._write(iteration, values=iteration.digests())
 
     def _write(self, iteration: _Iteration, **fields: Any) -> None:
         line = json.dumps({"dataset": iteration.dataset, **fields}) + "\n"

@@ -45,7 +45,7 @@ class Relay:
     Args:
         follows: another rank decides when a measurement is over.
         ranks: how many train together.
-        division: judges an iterable data set; ``None``: it has indices.
+        division: judges an iterable data set; ``None``: it has indices, and nothing to judge.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Relay:
         leave: Callable[[int], Any] = os._exit,
     ) -> None:  # fmt: skip
         self._channel, self._source, self._clock = channel, source, clock
-        self._follows, self._ranks, self._division = follows, ranks, division
+        self._follows, self._ranks, self._division = follows, ranks, division or Division(None, None)
         self._now_ns, self._leave = now_ns, leave
         self._phase = "waiting"
         self._phases: Phases | None = None
@@ -100,6 +100,7 @@ class Relay:
         self._from_start = True
         self._begin(request)
         self._epochs.begin(self._source.opened_ns, None, 0)
+        self._division.epochs.begin_epoch()
 
     def stepped(self) -> None:
         """An optimizer has stepped."""
@@ -128,6 +129,7 @@ class Relay:
         self._clock.begin(now)
         waits = self._phase == "waiting" or (self._stop_at is not None and self._batches >= self._stop_at)
         self._source.begin_epoch(loader, open_now=not waits)
+        self._division.epochs.begin_epoch()
         self._channel.send("epoch", within=True)
 
     def _next(self) -> Any:
@@ -153,6 +155,7 @@ class Relay:
         try:
             batch = self._fetch()
         except StopIteration:
+            self._division.epochs.end_epoch()
             self._end_epoch(now)
             raise
         return self._hand_over(batch, now)
@@ -185,9 +188,8 @@ class Relay:
         self._epochs.end(asked_ns, self._now_ns(), self._source.delivered)
         self._push(self._clock.drain())
         self._outbox.send()
-        self._channel.send(
-            "epoch", within=False, epoch_starts=self._epochs.starts, apart=self._epochs.spans, batches=self._batches
-        )
+        self._fails_by_repeats()
+        self._channel.send("epoch", within=False, **self._epochs.describe(), **self._division.describe(self._source))
 
     def _is_last(self) -> bool:
         """Whether the measurement has ended before this batch."""
@@ -243,8 +245,7 @@ class Relay:
         request, source, ceiling = self._request, self._source, self._request["role"] == "ceiling"
         self._progress, self._batches, self._stop_at = PhaseProgress(), 0, None
         self._memory = None
-        if self._division is not None:
-            self._division.begin()
+        self._division.begin(request)
         self._outbox.restart()
         length, expected = self._epochs.batches or source.length, request.get("epoch_batches")
         epoch = None if ceiling else lambda: self._epochs.batches or source.length or expected
@@ -275,8 +276,6 @@ class Relay:
                 if self._phase == "measuring" and self._batches == 0:
                     starts = self._source.time_starts(self._starts)
                 batch = self._source.next()
-                if first or self._batches & (self._batches - 1) == 0:  # the first, second, fourth …
-                    self._refuse_repeats()
             except StopIteration:
                 raise
             except Exception as error:
@@ -286,50 +285,52 @@ class Relay:
                 self._source.switch({})
                 self._serve()
                 continue
+            if self._division.take(batch, self._source, self._batches, is_first=first) and self._fails_by_repeats():
+                self._source.switch({})
+                self._serve()
+                continue
             if self._phase == "measuring" and self._batches == 0:
                 # Where the iterator goes on from before, what it took to start is known from then.
-                times = (0.0, 0.0) if self._source.replaying else (self._source.open_s, self._source.first_s)
-                if starts:
-                    times = (times[0], median(wait for wait, _ in starts))
-                self._channel.send("first_batch", open_s=times[0], time_to_first_batch_s=times[1], starts=starts)
+                open_s, first_s = (0.0, 0.0) if self._source.replaying else (self._source.open_s, self._source.first_s)
+                first_s = median(wait for wait, _ in starts) if starts else first_s
+                self._channel.send("first_batch", open_s=open_s, time_to_first_batch_s=first_s, starts=starts)
             return batch
 
-    def _refuse_repeats(self) -> None:
-        """Refuse workers of an iterable data set that yield each sample several times."""
-        if self._division is not None and self._phase == "measuring":
-            self._division.refuse_repeats(self._source)
+    def _fails_by_repeats(self) -> bool:
+        """Whether the measurement fails, because workers of an iterable data set do not divide its samples."""
+        judged = self._phase == "measuring" and self._stop_at is None
+        fault = self._division.find_refusal(self._source) if judged else None
+        if fault is not None:
+            self._fail("timed", RepeatedSamplesError(fault))
+        return fault is not None
 
     def _push(self, steps: list[StepTime]) -> None:
         """Count steps that have finished."""
         phases = self._phases
-        if phases is None or self._phase != "measuring":
+        if phases is None or self._phase != "measuring" or self._follows:
             return
         for step in steps:
-            if phases.complete or self._follows:
-                return
+            if phases.complete:
+                break
             self._last_end_ns = step.t_end_ns
             self._first_end_ns = self._first_end_ns or step.t_end_ns
             label = phases.push(now := self._epochs.without_gaps(step))
             self._outbox.add(now, label)
             if phases.complete:
                 self._outbox.send()
-                self._finish()
-                return
+        if phases.complete and self._stop_at is None and not self._division.epochs.is_awaited:
+            self._finish()
 
     def _finish(self) -> None:
-        try:
-            self._refuse_repeats()
-        except RepeatedSamplesError as error:
-            self._fail("timed", error)
+        if self._fails_by_repeats():
             return
         spent_ns = self._now_ns() - (self._first_end_ns or self._began_ns) - self._epochs.skipped_ns
         ahead = count_steps_ahead(spent_ns, self._batches) if self._ranks > 1 else 0
         self._stop_at = self._batches + ahead
         self._channel.send(
             "result", **describe_progress(self._progress), epoch_batches=self._source.epoch_batches,
-            epoch_starts=self._epochs.starts, apart=self._epochs.spans,
+            **self._epochs.describe(), **self._division.describe(self._source),
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
-            repeats=self._division is not None and self._division.find_repeats(self._source) is not None,
             other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns - self._epochs.skipped_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
             **({} if self._memory is None else self._memory.describe()),

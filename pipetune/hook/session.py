@@ -243,12 +243,12 @@ class Session:
                 os._exit(0)
 
     def _report_batches(self) -> None:
-        """The script ends: tell what was measured until now, or after how many batches, before it was recognised."""
+        """The script ends: tell what was measured until now, or how far it came without a training."""
         if self.trained is not None and self.trained.relay is not None:
             self.trained.relay.script_ends()
-        if self.trained is None and self._which.steps:
+        if self.trained is None:
             with contextlib.suppress(ChannelClosedError):
-                self._channel.send("too_few", batches=self._which.batches)
+                self._channel.send("untrained", **self._which.describe(), elsewhere=trains_elsewhere())
 
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
@@ -260,7 +260,9 @@ class Session:
     def took(self, feed: Feed) -> None:
         """A batch was taken while the loader that is trained on is not known."""
         if not self._gave_up:
-            self._which.took(id(feed.loader), gradients=gradients_enabled())
+            known = self._known(feed)
+            where = None if known is None else f"{known.site.file}:{known.site.line}"
+            self._which.took(id(feed.loader), gradients=gradients_enabled(), where=where)
 
     def begin(self, feed: Feed) -> Relay | None:
         """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
@@ -305,15 +307,17 @@ class Session:
             relay.measure_from_start(request)
         return relay
 
+    def _known(self, feed: Feed) -> Known | None:
+        is_dali = isinstance(feed.source, BuiltSource) and not isinstance(feed.source, ffcv.EpochSource)
+        return self._loaders.of(next(iter(getattr(feed.loader, "_pipes", ())), None) if is_dali else feed.loader)
+
     def _described(self, feed: Feed) -> dict[str, Any]:
+        known = self._known(feed)
         if isinstance(feed.source, ffcv.EpochSource):
-            known = self._loaders.of(feed.loader)
             found = ffcv.described(feed.loader, known)
         elif isinstance(feed.source, BuiltSource):
-            known = self._loaders.of(feed.loader._pipes[0])
             found = dali.described(feed.loader, known)
         else:
-            known = self._loaders.of(feed.loader)
             found = describe_loader(feed.loader, known)
         return {
             "identity": None if known is None else asdict(known.identity),

@@ -10,11 +10,12 @@ if gradients had been computed. In a pass over the data before the training, for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from pipetune.measure.script.protocol import WITHOUT_OPTIMIZER
 
 #: So many steps, each after a batch of the same loader and before its next one, show that it is trained on.
 CONFIRMATIONS = 3
-#: So many batches without any optimizer step, in a row and with gradients computed after each, show it, too.
-WITHOUT_OPTIMIZER = 64
 
 
 @dataclass(slots=True)
@@ -25,6 +26,10 @@ class _Seen:
     backward_before: int = 0
     with_gradients: int = 0
     taken: int = 0
+    """Batches that were taken with gradients enabled."""
+    evaluated: int = 0
+    """Batches that were taken without."""
+    where: str | None = None
 
 
 class WhichTrains:
@@ -36,19 +41,33 @@ class WhichTrains:
         self._backward = 0
         self._last: int | None = None
 
-    @property
-    def steps(self) -> int:
-        """Optimizer steps so far."""
-        return self._steps
+    def took(self, loader: int, *, gradients: bool, where: str | None) -> None:
+        """A batch of a loader was taken.
 
-    @property
-    def batches(self) -> int:
-        """That were taken with gradients enabled, of the loader that had the most: how far a training came."""
-        return max((seen.taken for seen in self._loaders.values()), default=0)
+        Args:
+            where: the place at which the loader was made; ``None``: it is not known.
+        """
+        seen = self._loaders[loader]
+        seen.taken += gradients
+        seen.evaluated += not gradients
+        seen.where = where
 
-    def took(self, loader: int, *, gradients: bool) -> None:
-        """A batch of a loader was taken."""
-        self._loaders[loader].taken += gradients
+    def describe(self) -> dict[str, Any]:
+        """How far a script came whose training was not recognised.
+
+        Returns:
+            ``steps`` and ``backward``, the optimizer steps and calculations of gradients so far; of the loader with
+            the most batches ``where`` it was made, its ``batches`` with gradients enabled, and the number ``evaluated``
+            without.
+        """
+        most = max(self._loaders.values(), key=lambda seen: (seen.taken, seen.evaluated), default=_Seen())
+        return {
+            "steps": self._steps,
+            "backward": self._backward,
+            "where": most.where,
+            "batches": most.taken,
+            "evaluated": most.evaluated,
+        }
 
     def stepped(self) -> None:
         """An optimizer has made a step."""

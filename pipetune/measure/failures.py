@@ -51,8 +51,9 @@ _UNEXPECTED = re.compile(r"Unexpected error from (\w+)\(\)\..*Error (\d+): (.+)"
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _LAST_WORDS = "see the loader worker's last lines on stderr; if there are none, check the memory (dmesg)"
 #: Kinds of failures of workers that are started by spawn: the script starts itself in each of them; what they need
-#: cannot be sent to them. And of workers that yield the same samples.
-NO_MAIN_GUARD, CANNOT_PICKLE, REPEATED_SAMPLES = "no_main_guard", "cannot_pickle", "repeated_samples"
+#: cannot be sent to them. And of workers that yield the same samples, or leave some out.
+NO_MAIN_GUARD, CANNOT_PICKLE = "no_main_guard", "cannot_pickle"
+REPEATED_SAMPLES, OTHER_EPOCH = "repeated_samples", "other_epoch"
 #: A part of what Python says where a process that is being spawned starts processes (``multiprocessing/spawn.py``).
 _UNGUARDED = "finished its bootstrapping phase"
 GUARD_HINT = 'put what trains under if __name__ == "__main__":, then measure again'
@@ -112,6 +113,11 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         REPEATED_SAMPLES,
         ("would yield every sample", "each sample would come as often as there are workers"),
         "let it ask torch.utils.data.get_worker_info, and yield its own part",
+    ),
+    (
+        OTHER_EPOCH,
+        ("is written for no other number of workers",),
+        "let it divide its samples by torch.utils.data.get_worker_info().num_workers",
     ),
 )
 

@@ -82,7 +82,7 @@ class Epoch(TypedDict):
     """An epoch of the script's loop ends, or begins."""
 
     within: bool
-    batches: NotRequired[int]
+    epoch_samples: NotRequired[int | None]
     epoch_starts: NotRequired[list[tuple[float, float]]]
     apart: NotRequired[list[tuple[int, int]]]
 
@@ -103,6 +103,7 @@ class ResultOfScript(Result):
 
     stop_at: int
     epoch_batches: NotRequired[int | None]
+    epoch_samples: NotRequired[int | None]
     whole_epochs: NotRequired[bool]
     epoch_starts: NotRequired[list[tuple[float, float]]]
     apart: NotRequired[list[tuple[int, int]]]

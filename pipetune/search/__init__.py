@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import has_own_start, limit_of, next_block, unconfirmed, unfinished_block
+from pipetune.search.blocks import has_own_start, last_round, limit_of, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
 from pipetune.search.effort import EFFORTS, cores_decide, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
@@ -46,6 +46,7 @@ __all__ = [
     "is_clearly_sufficient",
     "is_confirmed",
     "is_exhausted",
+    "last_round",
     "latest",
     "left_out",
     "max_candidates",
@@ -77,6 +78,7 @@ def propose(
     grid: bool = False,
     blocks: int | None = None,
     turns: bool = True,
+    looks: bool = True,
 ) -> Proposal | None:
     """The candidate to measure next; ``None`` when the search is done.
 
@@ -87,13 +89,15 @@ def propose(
         blocks: maximum number of blocks in which the best candidates are compared side by side; ``None``: as many as
             the goal's effort has.
         turns: there is time for candidates to take turns in the user's running script.
+        looks: there is time for candidates that were not measured yet.
     """
     block = unfinished_block(space, outcomes, goal, seed)
     if block is None:
         if grid:
             step = next_of_grid(space, latest(outcomes), seed)
         else:
-            step = None if _over(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
+            over = not looks or _over(space, outcomes, goal)
+            step = None if over else next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
         limit = limit_of(space, outcomes, goal) if blocks is None else blocks

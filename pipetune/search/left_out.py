@@ -15,7 +15,7 @@ from pipetune.search.pruning import cannot_win, dominated
 from pipetune.search.state import Chosen, State
 from pipetune.search.tuning import lead_of, settings_of, tune, untried_of
 
-NOT_REACHED = "not reached: the search was interrupted, or its budget was spent"
+NOT_REACHED = "not reached: the search was interrupted, or its time was over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,10 @@ from pipetune.stats.ceilings import count_repeats, find_refuting
 from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.sweep_plan import Plan
 
+#: A sweep of a script ends within three set-ups and so many seconds, unless the search is thorough or has a budget.
+USUAL_S, USUAL_STARTS = 60.0, 3
 #: Unless the search is thorough, candidates begin no further turn in the user's running script after so much of the
-#: sweep (s), the set-up not counted: a sweep is to take three set-ups and a minute, the confirmation included.
+#: sweep (s), the set-up not counted, so that :data:`USUAL_S` includes the confirmation.
 MAX_TURNS_BEGIN_S = 40.0
 #: How often a ceiling is measured again in a sweep because candidates were faster, at most.
 MAX_REPEATED_CEILINGS = 2
@@ -41,6 +43,12 @@ def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
     proposal = search.propose(
         plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks, turns=turns
     )
+    if proposal is not None and not _is_in_usual_time(plan, proposal, so_far):
+        if proposal.block:
+            return None
+        proposal = search.propose(
+            plan.present_space, outcomes, plan.goal, plan.seed, blocks=plan.blocks, turns=turns, looks=False
+        )
     if proposal is None or has_time_for(plan, proposal, so_far):
         return proposal
     # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
@@ -48,6 +56,31 @@ def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
     if any(outcome.candidate == untuned for outcome in outcomes):
         return None
     return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
+
+
+def _is_in_usual_time(plan: Plan, proposal: Proposal, so_far: SoFar) -> bool:
+    """Whether a proposal leaves time for fresh starts that confirm what it may lead to, in a sweep of usual length.
+
+    The baseline, one other candidate and the first block of fresh starts are always measured.
+    """
+    if not plan.in_script or plan.budget_s is not None or plan.grid or is_thorough(plan.goal):
+        return True
+    begun = {outcome.block for outcome in so_far.candidates}
+    last = search.last_round(plan.present_space, plan.goal)
+    if proposal.block:
+        if proposal.block in begun or proposal.block <= last or max(begun, default=0) <= last:
+            return True
+        starts = 2  # of the candidate and of the script as it is
+    elif len({outcome.candidate for outcome in so_far.candidates if outcome.measurement is not None}) < 2:
+        return True
+    else:
+        starts = 3
+    start_s = plan.new_start_s or 0.0
+    own_start_s = median(expected_times_s(
+        [*so_far.ceilings, *so_far.candidates], forked=False, new_start_s=plan.new_start_s
+    ))  # fmt: skip
+    # The sweep's clock starts after the first set-up.
+    return so_far.seconds + starts * own_start_s <= USUAL_S + (USUAL_STARTS - 1) * start_s
 
 
 def has_time_for(plan: Plan, proposal: Proposal, so_far: SoFar) -> bool:
@@ -104,9 +137,9 @@ def needs_ceiling(plan: Plan, block: int, so_far: SoFar) -> bool:
     """
     if not block or any(outcome.block == block for outcome in so_far.ceilings):
         return False
-    begun = any(outcome.block for outcome in so_far.ceilings)
+    begun = any(outcome.block or not outcome.forked for outcome in so_far.ceilings)
     if plan.in_script and (begun or not has_own_start(plan, propose_ceiling(plan, block), so_far.candidates)):
-        return False  # once, in the running script: later it would take a start of its own
+        return False  # once, in the running script: later, or where that ends too soon, it takes a start of its own
     accelerator = plan.conditions.workload.accelerator
     return accelerator.kind != "emulated" or bool(accelerator.scatter)
 

@@ -73,7 +73,7 @@ class SweepResult:
     left_out: tuple[search.LeftOut, ...] = ()
     """Candidates of the grid that were not measured, and why."""
     complete: bool = True
-    """The search came to its end; otherwise it was stopped, or its budget was spent."""
+    """The search came to its end; otherwise it was stopped, or its time was over."""
     untuned_name: str = "PyTorch's default"
     """What the baseline is called."""
     script: ScriptSummary | None = None
@@ -165,9 +165,12 @@ def conclude(
 def _cut_short(
     space: Space, outcomes: Sequence[Outcome], goal: Goal, stopped: str | None, *, ended: bool, is_edit: bool
 ) -> Iterator[str]:
-    """What the budget was too small for; a search that was stopped says so itself."""
+    """What the time was too short for; a search that was stopped says so itself."""
     if stopped is None and not ended:
-        yield "the budget was spent before the search came to its end, and a candidate that was not tried may be better"
+        yield (
+            "the time was over before the search came to its end, and a candidate that was not tried may be better: "
+            "a longer --budget tries more"
+        )
     elif stopped is None and is_edit and not search.is_confirmed(space, outcomes, goal):
         yield "it was not measured a second time alongside its rivals and the default"
 

@@ -146,7 +146,7 @@ class SweepJson:
     doubts: tuple[str, ...] = ()
     """Why another candidate might be the right one; empty: there is no reason to think so."""
     complete: bool = True
-    """The search came to its end; false: it was stopped, or its budget was spent."""
+    """The search came to its end; false: it was stopped, or its time was over."""
     effort: str = THOROUGH
     """How far the search went: quick, normal or thorough."""
     ended_because: str | None = None

@@ -44,7 +44,7 @@ def main():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     loader = {loader}
-    for epoch in range(100000):
+    for epoch in range({epochs}):
         for x, y, *_ in loader:
             torch.nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
@@ -103,6 +103,15 @@ class Data(IterableDataset):
         info = get_worker_info()
         return map(augmented, range(info.id, COUNT, self.num_workers))
 """
+#: Divides among two workers, whatever their number is.
+FOR_TWO = """
+class Data(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        numbers = range(info.id, COUNT, 2)
+        random.Random(info.num_workers).random()
+        return map(augmented, numbers)
+"""
 SHARDS = """
 class Data(IterableDataset):
     files = None
@@ -128,9 +137,11 @@ def start(worker, num_workers):
 """
 
 
-def swept(place: Path, before: str, loader: str, *options: str, count: int = 100_000) -> dict[str, Any]:
+def swept(
+    place: Path, before: str, loader: str, *options: str, count: int = 100_000, epochs: int = 100_000
+) -> dict[str, Any]:
     """The result of a sweep of every number of workers that may be tried."""
-    text = SCRIPT.format(before=before, loader=f"DataLoader({loader}, batch_size=8)", count=count)
+    text = SCRIPT.format(before=before, loader=f"DataLoader({loader}, batch_size=8)", count=count, epochs=epochs)
     options = options or ("--workers", "0,1,2")
     done = sweep(place, write(place, text), *options, "--prefetch", "2", "--grid", "--blocks", "0")
     assert done.returncode == 0, done.stderr
@@ -176,10 +187,26 @@ def test_no_number_of_workers_is_recommended_that_would_change_the_training(
     assert expected[recommended] == "measured"
 
 
-def test_workers_that_each_yield_a_whole_epoch_in_another_order_are_refused(place: Path, nobody_is_left: None) -> None:
-    result = swept(place, SHUFFLES, "Data()", count=160)
+@pytest.mark.parametrize(
+    ("before", "count", "epochs", "said"),
+    [
+        pytest.param(SHUFFLES, 64, 100_000, "64 with the script's own 0", id="many short epochs"),
+        pytest.param(SHUFFLES, 120, 100_000, "120 with the script's own 0", id="fewer epochs"),
+        pytest.param(SHUFFLES, 64, 3, "64 with the script's own 0", id="three epochs in each start"),
+        pytest.param(SEEDS, 64, 3, "get_worker_info how many", id="three epochs, asks to seed"),
+    ],
+)
+def test_workers_that_each_yield_a_whole_epoch_in_another_order_are_refused(
+    place: Path, nobody_is_left: None, before: str, count: int, epochs: int, said: str
+) -> None:
+    result = swept(place, before, "Data()", count=count, epochs=epochs)
     assert outcomes(result) == REPEATED
-    assert "as many samples as an epoch has" in result["text"]
+    assert said in result["text"]
+
+
+def test_fewer_workers_than_the_data_set_was_written_for_are_refused(place: Path, nobody_is_left: None) -> None:
+    result = swept(place, FOR_TWO, "Data(), num_workers=2", "--workers", "1,2", count=160)
+    assert outcomes(result) == {1: "other_epoch", 2: "measured"}
 
 
 def test_no_more_workers_than_shards_are_tried(place: Path, nobody_is_left: None) -> None:

@@ -95,4 +95,7 @@ class Arrivals:
         self._outside_s = self.outside_s
         self.within_epoch, self._outside_since_s = bool(message["within"]), time.monotonic()
         if not self.within_epoch and not self.has_result:
-            self._recording.result = {name: message.get(name, []) for name in ("epoch_starts", "apart")}
+            self._recording.result = {
+                "epoch_samples": message.get("epoch_samples"),
+                **{name: message.get(name, []) for name in ("epoch_starts", "apart")},
+            }

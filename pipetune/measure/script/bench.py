@@ -20,10 +20,10 @@ from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
-from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
+from pipetune.measure.script.epoch_start import EpochLengths, starts_to_time, with_epoch_start
 from pipetune.measure.script.follow import follow_measurement
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
-from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
+from pipetune.measure.script.ready import SETUP_S, ScriptError, describe_wait, wait_until_ready
 from pipetune.measure.script.remarks import remarks
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.script.start_settings import find_changed_settings, make_profile, why_not_applied
@@ -35,8 +35,6 @@ from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
 from pipetune.stats.ceilings import limit_goodput
 
-#: An epoch that is said to have more batches is not believed.
-_MOST_BATCHES = 1 << 31
 #: Kinds of failures of a script that has ended by itself, and how many ends in a row are enough.
 _ENDED, _MOST_ENDED = (SCRIPT_ENDED, CHECKPOINT, TOO_FEW), 3
 
@@ -65,8 +63,7 @@ class ScriptBench:
         self._own: Candidate | None = None
         self._rate: float | None = None
         """That the script was measured at first (samples/s)."""
-        self._epoch_batches: dict[int, int] = {}
-        """Worker count -> batches of an epoch of an iterable data set, once one has ended."""
+        self._epochs = EpochLengths()
         self.loader: ScriptLoader | None = None
         """What it trains on, once it was started."""
         self._ended_in_a_row = 0
@@ -116,7 +113,7 @@ class ScriptBench:
         self._measured_in_start = 0
         try:
             loader = wait_until_ready(
-                session, self._setup_s, lambda seconds: self._on_stage(f"starting the script: {seconds:.0f} s", 0, None)
+                session, self._setup_s, lambda seconds: self._on_stage(describe_wait(session, seconds), 0, None)
             )
         except BaseException:
             session.close()
@@ -177,7 +174,8 @@ class ScriptBench:
                     starts = recording.first_batch.get("starts", ())
                     whole = bool(recording.result.get("whole_epochs"))
                     starts = recording.result.get("epoch_starts", ()) if whole else starts
-                    measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
+                    if not recording.result.get("single_epochs"):  # their workers start once
+                        measurement = with_epoch_start(measurement, self.loader, candidate, starts, whole=whole)
                     self._rate = self._rate or measurement.samples_per_s
                 measurement = limit_goodput(measurement)
             except ArithmeticError as error:  # steps without length, say
@@ -299,6 +297,8 @@ class ScriptBench:
             session, request, conditions, recording, gpu_uuid=None if self.loader is None else self.loader.gpu_uuid,
             gpus=self._gpus, setup_s=self._setup_s, on_live=on_live,
         )  # fmt: skip
+        if failure is None or failure.kind in _ENDED:
+            self._epochs.learn(request, recording.result)
         if failure is None:
             self._learn(candidate, request, recording.result)
         return failure
@@ -314,7 +314,7 @@ class ScriptBench:
             "prefetch_depth": candidate.prefetch_depth, "seconds": workload.seconds,
             "warmup_limit_s": workload.warmup_limit_s, "question": None if question is None else to_dict(question),
             "starts": starts_to_time(loader, candidate, self._rate),
-            "epoch_batches": expected_epoch(self._epoch_batches, candidate.num_workers),
+            "own_workers": (self._own or candidate).num_workers, **self._epochs.describe(candidate.num_workers),
             "batch_size": candidate.batch_size if self._memory else None, "memory": self._memory,
             "memory_limit_bytes": workload.gpu_memory_limit_bytes,
             "own_batch_size": None if self._own is None else self._own.batch_size,
@@ -324,9 +324,6 @@ class ScriptBench:
     def _learn(self, candidate: Candidate, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Remember what a measurement told besides its rate."""
         self._measured_in_start += 1
-        epoch_batches = result.get("epoch_batches") or 0
-        if request["role"] != "ceiling" and 0 < epoch_batches < _MOST_BATCHES:
-            self._epoch_batches[request["num_workers"]] = epoch_batches
         undivided = self.loader is not None and self.loader.undivided
         for text in remarks(result, request["role"], candidate, undivided=undivided):
             self._note(text)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median, stdev
+from typing import Any
 
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import Candidate, Measurement
@@ -18,6 +19,32 @@ _STARTS, _SHORT_EPOCH_S = 3, 60.0
 _MOST_OF_EPOCH = 0.9
 #: Epochs are the same for all worker counts where they differ by less than this factor: by an incomplete batch of each.
 _SAME_EPOCH = 1.2
+#: An epoch that is said to have more batches or samples is not believed.
+_MOST_IN_EPOCH = 1 << 40
+
+
+class EpochLengths:
+    """What is known of the epochs of a script's loader: of one with an iterable data set they have to be seen."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, int] = {}
+        """Worker count -> batches of an epoch, once one has ended."""
+        self._own_samples: int | None = None
+        """That the script's own workers yield in an epoch of an iterable data set, once one of theirs has ended."""
+
+    def describe(self, workers: int) -> dict[str, int | None]:
+        """The fields of a request for so many workers."""
+        return {"epoch_batches": expected_epoch(self._batches, workers), "own_epoch_samples": self._own_samples}
+
+    def learn(self, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """Remember the epochs of a measurement, also of a script that has ended in the middle of it."""
+        if request["role"] == "ceiling":
+            return
+        if 0 < (batches := result.get("epoch_batches") or 0) < _MOST_IN_EPOCH:
+            self._batches[request["num_workers"]] = batches
+        samples = result.get("epoch_samples") or 0
+        if request["num_workers"] == request["own_workers"] and 0 < samples < _MOST_IN_EPOCH:
+            self._own_samples = samples
 
 
 def starts_to_time(loader: ScriptLoader | None, candidate: Candidate, rate: float | None) -> int:

@@ -113,6 +113,7 @@ def join_starts(starts: Sequence[Recording], role: str, epoch_batches: int | Non
         **starts[-1].result, "warmup_batches": 0, "steady": True, "window_batches": size, "ended_early": False,
         "epoch_windows": epoch_windows, "whole_epochs": role != "ceiling", "apart": [],
         "epoch_starts": [one for start in starts for one in start.result["epoch_starts"]],
+        "single_epochs": all(len(start.result["epoch_starts"]) <= 1 for start in starts),
     }  # fmt: skip
     return replace(
         starts[0], warmup=[], timed=timed, readings=_one_tree(readings), busy_spans=tuple(busy), result=result,

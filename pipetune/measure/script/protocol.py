@@ -2,7 +2,7 @@
 
 From the script: ``hello`` (each process), ``started``, ``torch``, ``loader``, ``iterated``, ``ready``, then of each
 measurement ``phase``, ``first_batch``, ``steps``, ``epoch`` (it ends, or another begins), ``result`` or ``failure``,
-and ``resting`` (the loop waits); ``too_few``, ``checkpoint`` and ``complaint``. To it: ``measure``, ``stop`` and
+and ``resting`` (the loop waits); ``untrained``, ``checkpoint`` and ``complaint``. To it: ``measure``, ``stop`` and
 ``end``.
 """
 
@@ -22,6 +22,8 @@ RELAY, TUNED = "relay", "tuned"
 REFUSE_SAVES = "PIPETUNE_REFUSE_SAVES"
 #: Exit code of a process of the script whose connection was closed while it was measured: EX_IOERR of sysexits.h.
 CLOSED = 74
+#: So many batches without any optimizer step, in a row and with gradients computed after each, show a training, too.
+WITHOUT_OPTIMIZER = 64
 #: Key in the settings of a start: what is measured from the loader's first batch on.
 FROM_START = "measure"
 #: Files in the folder of a relay.

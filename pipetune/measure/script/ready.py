@@ -10,9 +10,9 @@ from typing import Any
 from pipetune.errors import PipetuneError
 from pipetune.measure.failures import NO_MAIN_GUARD
 from pipetune.measure.script.ended import describe_exit, find_cause
-from pipetune.measure.script.joined import describe_too_few
 from pipetune.measure.script.last_error import shorten_path
 from pipetune.measure.script.session import ScriptSession
+from pipetune.measure.script.untrained import describe_untrained
 from pipetune.processes.supervise import descendants
 from pipetune.records.convert import from_dict
 from pipetune.records.script import ScriptLoader
@@ -83,6 +83,12 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
             )
 
 
+def describe_wait(session: ScriptSession, seconds: float) -> str:
+    """What pipetune waits for: ``starting the script: 4 s``."""
+    stage = "the script takes batches, and does not train yet" if session.reached("iterated") else "starting the script"
+    return f"{stage}: {seconds:.0f} s"
+
+
 def _loader_of(session: ScriptSession) -> ScriptLoader:
     ready: dict[str, Any] = session.ready[0].ready or {}
     names = {field.name for field in fields(ScriptLoader)}
@@ -99,8 +105,7 @@ def _trains_without_loader(session: ScriptSession, known: Mapping[str, Any]) -> 
         batches = f"the loop that steps its optimizer is at {shorten_path(known['loop'], here)}"
     else:
         batches = "where its batches come from was not seen"
-    made = session.loaders_made
-    unused = f" (it made {', '.join(dict.fromkeys(made))})" if made else ""
+    unused = f" (it made {_list_loaders(session)})" if session.loaders_made else ""
     return ScriptError(
         f"the script trains without a DataLoader{unused}; {batches}{_other_loader(session)}", hint=_OTHERWISE
     )
@@ -121,14 +126,16 @@ def _ended(session: ScriptSession) -> ScriptError:
         words = f": {cause.words}" if cause.words else ""
         hint = hint if cause.hint is None else f"{cause.hint}; {hint}"
         return ScriptError(f"the script {describe_exit(code)} before it trained{came_to}{words}", hint=hint)
-    if session.too_few is not None:
-        return ScriptError(describe_too_few(session.too_few))
+    if session.untrained is not None:
+        message, remedy = describe_untrained(session.untrained, os.getcwd())
+        return ScriptError(f"{message}{_other_loader(session)}", hint=remedy)
     if session.checkpoint is not None:
         return ScriptError(
             f"the script was ended when it was about to write {session.checkpoint}, before it had trained long enough",
             hint="give it more batches per epoch, or fewer checkpoints",
         )
-    return ScriptError(f"the script ended before anything could be measured: {_came_to(session)}", hint=_OTHERWISE)
+    hint = f"start it as it trains; {hint}" if session.loaders_made else _OTHERWISE
+    return ScriptError(f"the script ended before anything could be measured: {_came_to(session)}", hint=hint)
 
 
 def _should_speak(session: ScriptSession) -> bool:
@@ -159,10 +166,15 @@ def _came_to(session: ScriptSession) -> str:
         return "it imported no torch DataLoader" + _other_loader(session)
     if not session.loaders_made:
         return "it made no DataLoader" + _other_loader(session)
-    made = f"it made {', '.join(dict.fromkeys(session.loaders_made))}"
+    made = f"it made {_list_loaders(session)}"
     if not session.reached("iterated"):
         return f"{made}, and took no batch from any" + _other_loader(session)
-    return f"{made}, and no optimizer stepped between two batches of one" + _other_loader(session)
+    return f"{made} and took batches, but no optimizer stepped after three of them" + _other_loader(session)
+
+
+def _list_loaders(session: ScriptSession) -> str:
+    here = os.getcwd()
+    return ", ".join(shorten_path(loader, here) for loader in dict.fromkeys(session.loaders_made))
 
 
 def _other_loader(session: ScriptSession) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipetune.measure.script.untrained import Untrained
+
 
 @dataclass(slots=True)
 class ToldOfScript:
@@ -13,8 +15,8 @@ class ToldOfScript:
 
     too_old: str | None = None
     """Version of a Python that is older than the hook needs."""
-    too_few: int | None = None
-    """The script has ended after so many batches, before its training was recognised."""
+    untrained: Untrained | None = None
+    """How far the process that came furthest was at its end; ``None``: none has ended without a recognised training."""
     checkpoint: str | None = None
     """The script has got to writing this file, and was ended there."""
     refused: str | None = None
@@ -38,8 +40,10 @@ class ToldOfScript:
                 self.libraries.add(str(message["library"]))
         elif kind == "checkpoint":
             self.checkpoint = str(message.get("target"))
-        elif kind == "too_few":
-            self.too_few = int(message.get("batches", 0))
+        elif kind == "untrained":
+            untrained = Untrained.from_message(message)
+            if self.untrained is None or untrained.progress > self.untrained.progress:
+                self.untrained = untrained
         elif kind == "refused":
             self.refused = str(message.get("message"))
         elif kind == "unguarded":

@@ -16,7 +16,7 @@ from pipetune.hook.dali import LIBRARY, PIPELINE, PYTORCH, described, source_of
 from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.tuned import _Guest
 from pipetune.records.script import LoaderIdentity
-from tests.unit.hook.test_session import Script
+from tests.unit.hook.fake_script import Script
 
 
 def pipeline_module() -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.hook.division import SAME_SAMPLES, UNDIVIDED, WHOLE_EPOCHS, Division
+from pipetune.hook.division import ONLY_NUMBERED, SAME_SAMPLES, UNDIVIDED, Division
 from pipetune.hook.iteration_report import file_of
 
 DATASET = object()
@@ -29,9 +29,15 @@ def first(*, asked: bool = True, counted: bool = True, numbered: bool = False, d
     return {"asked": asked, "counted": counted, "numbered": numbered, "divided": divided}
 
 
+def request(workers: int, own: int = 0, samples: int | None = None) -> dict[str, Any]:
+    return {"num_workers": workers, "own_workers": own, "own_epoch_samples": samples}
+
+
 @pytest.fixture
 def division(tmp_path: Path) -> Division:
-    return Division(str(tmp_path), DATASET)
+    made = Division(str(tmp_path), DATASET)
+    made.begin(request(2))
+    return made
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,7 @@ def test_workers_that_do_not_ask_how_many_they_are_repeat_samples(
     report(tmp_path, 11, told)
     report(tmp_path, 12, told)
     assert division.find_fault(iterator(11, 12)) == fault
-    division.begin()
+    division.begin(request(2))
     assert division.find_fault(iterator(11)) is None, "a single one yields each sample once"
 
 
@@ -70,27 +76,9 @@ def test_two_workers_with_the_same_keys_repeat_samples_though_they_have_asked(
 
 def test_a_worker_of_the_next_epoch_may_have_the_keys_of_one_before(tmp_path: Path, division: Division) -> None:
     for pid, key in ((11, "a"), (12, "b"), (13, "a"), (14, "b")):
-        report(tmp_path, pid, first(), {"values": {"0": key}}, {"ended": 50})
+        report(tmp_path, pid, first(), {"values": {"0": key}})
     assert division.find_fault(iterator(11, 12)) is None
     assert division.find_fault(iterator(13, 14)) is None
-
-
-@pytest.mark.parametrize("alone", [(), (21,)], ids=["no workers", "one worker"])
-def test_two_workers_that_each_yield_a_whole_epoch_repeat_samples(
-    tmp_path: Path, division: Division, alone: tuple[int, ...]
-) -> None:
-    report(tmp_path, alone[0] if alone else os.getpid(), first(), {"ended": 400})
-    division.begin()
-    assert division.find_fault(iterator(*alone)) is None
-    division.begin()
-    report(tmp_path, 11, first(), {"ended": 200})
-    report(tmp_path, 12, first(), {"ended": 200})
-    assert division.find_fault(iterator(11, 12)) is None
-    division.begin()
-    report(tmp_path, 13, first(), {"ended": 400})
-    assert division.find_fault(iterator(13, 14)) is None, "the only shard"
-    report(tmp_path, 14, first(), {"ended": 384})
-    assert division.find_fault(iterator(13, 14)) == WHOLE_EPOCHS
 
 
 def test_what_is_known_of_an_epoch_before_is_kept_until_the_measurement_ends(
@@ -99,7 +87,7 @@ def test_what_is_known_of_an_epoch_before_is_kept_until_the_measurement_ends(
     assert division.find_fault(iterator(11, 12)) is None
     report(tmp_path, 11, first(counted=False))
     assert division.find_fault(iterator(13, 14)) == UNDIVIDED
-    division.begin()
+    division.begin(request(2))
     assert division.find_fault(iterator(13, 14)) is None
 
 
@@ -125,9 +113,15 @@ def test_of_a_script_without_workers_it_is_known_from_its_own_process(
 def test_a_data_set_for_the_scripts_own_number_asks_which_worker_it_is_in(tmp_path: Path, division: Division) -> None:
     for pid in (11, 12):
         report(tmp_path, pid, first(counted=False, numbered=True))
-    assert division.find_fault(iterator(11, 12), own=True) is None
+    division.begin(request(2, own=2))
+    assert division.find_fault(iterator(11, 12)) is None
     assert not division.is_undivided(iterator(11, 12), LOADER)
+    division.begin(request(2, own=3))
     assert division.find_fault(iterator(11, 12)) == UNDIVIDED, "with another number"
+    division.begin(request(1, own=2))
+    assert division.find_fault(iterator(11)) == ONLY_NUMBERED
+    division.begin(request(1, own=0))
+    assert division.find_fault(iterator(11)) is None, "a single one yields each sample once"
 
 
 def test_of_a_script_with_workers_it_is_known_from_them(tmp_path: Path, division: Division) -> None:

@@ -14,7 +14,7 @@ from pipetune.hook.ffcv import EpochSource, LoopIterator, described
 from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.tuned import _Guest
 from pipetune.records.script import LoaderIdentity
-from tests.unit.hook.test_session import Script
+from tests.unit.hook.fake_script import Script
 
 
 def loader_module() -> Any:

@@ -54,7 +54,7 @@ def measure(role: str = "candidate", workers: int = 0, **settings: Any) -> dict[
     return {
         "type": "measure", "role": role, "settings": {} if role in ("ceiling", "baseline") else changed,
         "num_workers": workers, "prefetch_depth": 2 if workers else 0, "seconds": 0.5, "warmup_limit_s": 0.5,
-        "question": None, "starts": 0,
+        "question": None, "starts": 0, "own_workers": 0, "own_epoch_samples": None,
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -176,13 +177,13 @@ class FakeDivision(Division):
     def __init__(self, several: int = 2, after: int = 0) -> None:
         super().__init__(None, None)
         self.several, self.after = several, after
-        self.begun = self.asked = 0
-
-    def begin(self) -> None:
-        self.begun += 1
         self.asked = 0
 
-    def find_fault(self, iterator: Any, *, own: bool = False) -> str | None:
+    def begin(self, request: Mapping[str, Any]) -> None:
+        super().begin(request)
+        self.asked = 0
+
+    def find_fault(self, iterator: Any) -> str | None:
         self.asked += 1
         return SAME_SAMPLES if len(iterator._workers) >= self.several and self.asked > self.after else None
 
@@ -204,11 +205,69 @@ def test_workers_that_yield_the_same_samples_are_refused_whenever_that_is_known(
 
 
 def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is_and_that_is_told() -> None:
-    deeper = measure(workers=2, prefetch_factor=4)
-    loop = iterable(measure("baseline"), measure(workers=1), measure("baseline"), deeper, END, workers=2)
+    own = {"num_workers": 2, "own_workers": 2}
+    requests = [measure("baseline") | own, measure(workers=1) | {"own_workers": 2}, measure("baseline") | own,
+                measure(workers=2, prefetch_factor=4) | own]  # fmt: skip
+    loop = iterable(*requests, END, workers=2)
     loop.run()
     assert [result["repeats"] for result in loop.channel.of("result")] == [True, False, True, True]
     assert loop.statuses == [0]
+
+
+class Stream(Endless):
+    """Is divided among no workers, and torch's loader takes it for an iterable data set."""
+
+
+def stream_loop(*requests: dict[str, Any], count: int, workers: int = 0) -> Loop:
+    return Loop(FakeChannel(*requests), Stream(count), workers=workers, division=Division(None, None))
+
+
+@pytest.mark.parametrize("count", [8, 16, 400], ids=["two batches", "four", "longer than a measurement"])
+def test_other_workers_are_measured_until_the_samples_of_an_epoch_of_theirs_are_known(count: int) -> None:
+    loop = stream_loop(measure(workers=2) | {"own_epoch_samples": count}, END, count=count)
+    loop.run()
+    (failure,) = loop.channel.of("failure")
+    assert failure["error"] == "RepeatedSamplesError"
+    assert f"and {count} with the script's own 0" in failure["message"]
+    assert loop.channel.of("result") == []
+    assert loop.statuses == [0]
+
+
+def test_workers_that_leave_samples_out_are_refused() -> None:
+    loop = stream_loop(measure(workers=1) | {"own_workers": 2, "own_epoch_samples": 100}, END, count=40)
+    loop.run()
+    (failure,) = loop.channel.of("failure")
+    assert failure["message"].startswith("an epoch has 40 samples with 1 worker, and 100 with the script's own 2")
+
+
+def test_workers_with_an_epoch_as_the_scripts_own_are_measured_until_it_has_ended() -> None:
+    loop = stream_loop(measure(workers=1) | {"own_epoch_samples": 400}, END, count=400)
+    loop.run()
+    (result,) = loop.channel.of("result")
+    assert result["epoch_samples"] == 400
+    assert len(steps_of(loop)) < 100, "what is measured is no longer than else"
+    assert loop.epochs == [100, 100], "the first had begun before"
+
+
+def test_the_end_of_an_epoch_is_not_awaited_of_a_loop_that_leaves_its_epochs_early() -> None:
+    loop = stream_loop(measure(workers=2) | {"own_epoch_samples": 400}, END, count=400)
+    loop.run(each=lambda number: loop.relay.epoch() if number and number % 70 == 0 else None)
+    (result,) = loop.channel.of("result")
+    assert result["epoch_samples"] is None
+    assert loop.epochs == []
+
+
+def test_the_samples_of_an_epoch_are_told_with_its_end_and_not_where_the_script_ends_within_it() -> None:
+    loop = stream_loop(END, count=12)
+    loop.relay.measure_from_start(measure("baseline") | {"seconds": 60.0})
+    for _ in range(3):
+        loop.relay.next()
+        loop.clock.sleep(STEP_S)
+    loop.relay.script_ends()
+    assert [message["epoch_samples"] for message in loop.channel.of("epoch")] == [None]
+    with pytest.raises(StopIteration):
+        loop.relay.next()
+    assert loop.channel.of("epoch")[-1]["epoch_samples"] == 12
 
 
 def test_starts_of_workers_are_timed_before_a_candidate_and_lose_no_sample() -> None:

@@ -12,36 +12,9 @@ from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.session import Session
 from pipetune.hook.which import CONFIRMATIONS, WITHOUT_OPTIMIZER
 from pipetune.measure.script.protocol import REFUSE_SAVES
-from pipetune.records.script import LoaderIdentity
-from tests.unit.hook.fake_torch import Endless, Numbers, loader_module
-
-
-class Waiting(BaseException):
-    """The loop waits for what to measure."""
-
-
-MEASURE = {
-    "type": "measure", "role": "baseline", "settings": {}, "num_workers": 0, "prefetch_depth": 0, "seconds": 60.0,
-    "warmup_limit_s": 0.5, "question": None, "starts": 0,
-}  # fmt: skip
-
-
-class FakeChannel:
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.requests: list[dict[str, Any]] = []
-
-    def send(self, kind: str, **fields: Any) -> None:
-        self.sent.append({"type": kind, **fields})
-
-    def receive(self) -> dict[str, Any]:
-        if not self.requests:
-            raise Waiting
-        return self.requests.pop(0)
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [message for message in self.sent if message["type"] == kind]
-
+from tests.unit.hook import fake_script
+from tests.unit.hook.fake_script import IDENTITY, Script, Waiting
+from tests.unit.hook.fake_torch import Endless, Numbers
 
 #: As Accelerate's, in the part that matters here.
 DISPATCHER = """
@@ -53,58 +26,6 @@ class DataLoaderDispatcher:
     def __iter__(self):
         yield from self.base_dataloader.__iter__()
 """
-
-
-class Script:
-    """A script that is measured, with a torch that is none."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: Profile | None = None) -> None:
-        self.gradients, self.hooks, self.saved = True, [], []  # type: ignore[var-annotated]
-        serialization = SimpleNamespace(save=lambda *args: self.saved.append(args))
-        torch = SimpleNamespace(
-            __version__="9.9", is_grad_enabled=lambda: self.gradients, serialization=serialization,
-            save=serialization.save, autograd=SimpleNamespace(_engine_run_backward=print),
-            cuda=SimpleNamespace(is_available=lambda: False),
-        )  # fmt: skip
-        optimizer = SimpleNamespace(register_optimizer_step_post_hook=self.hooks.append)
-        for name, stand_in in (("torch", torch), ("torch.optim.optimizer", optimizer)):
-            monkeypatch.setitem(sys.modules, name, stand_in)  # type: ignore[arg-type]
-        for name in (
-            "torch.optim.lr_scheduler",
-            "torch.distributed",
-            "lightning",
-            "pytorch_lightning",
-            "transformers",
-            "jax",
-        ):
-            monkeypatch.delitem(sys.modules, name, raising=False)
-        self.torch, self.channel, self.module = torch, FakeChannel(), loader_module()
-        self.session = Session(self.channel, profile)  # type: ignore[arg-type]
-        self.session.on_module(self.module)
-
-    def step(self) -> None:
-        for hook in self.hooks:
-            hook(None, (), {})
-
-    def loader(self, dataset: Any = None, **options: Any) -> Any:
-        return self.module.DataLoader(Numbers(400) if dataset is None else dataset, 4, **options)
-
-    def evaluate(self, loader: Any) -> list[Any]:
-        self.gradients = False
-        found = list(loader)
-        self.gradients = True
-        return found
-
-    def train(self, loader: Any) -> list[Any]:
-        """Until the loop waits for what to measure, or the epoch ends."""
-        found = []
-        try:
-            for batch in loader:
-                found.append(batch)
-                self.step()
-        except Waiting:
-            pass
-        return found
 
 
 @pytest.fixture
@@ -125,7 +46,7 @@ def test_the_loader_that_is_trained_on_is_told_with_all_that_is_known_of_it(scri
     (ready,) = script.channel.of("ready")
     assert ready["identity"]["function"] == "Script.loader"
     assert ready["identity"]["sampler"] == "RandomSampler"
-    assert ready["where"].startswith(f"{__file__}:")
+    assert ready["where"].startswith(f"{fake_script.__file__}:")
     assert (ready["batches"], ready["batch_size"], ready["iterable"]) == (100, 4, False)
     assert (ready["device"], ready["rank"], ready["ranks"], ready["torch"]) == ("cpu", 0, 1, "9.9")
     assert ready["settings"]["num_workers"] == 0
@@ -205,111 +126,6 @@ def test_a_second_loader_of_each_step_is_counted_and_the_time_that_it_takes_is_k
     assert min(waited) > 0
 
 
-def test_epochs_that_are_too_short_to_tell_do_not_matter(script: Script) -> None:
-    train, val = script.loader(Numbers(8), shuffle=True), script.loader(Numbers(8))
-    epochs = 0
-    while not script.channel.of("ready"):
-        script.train(train)
-        script.evaluate(val)
-        epochs += 1
-        assert epochs < 10
-    assert script.channel.of("ready")[0]["identity"]["sampler"] == "RandomSampler"
-
-
-def test_each_epoch_of_the_one_that_is_measured_has_all_its_batches(script: Script) -> None:
-    script.channel.requests = [dict(MEASURE)]
-    train = script.loader(Numbers(20), shuffle=True, num_workers=1)
-    epochs = [[number for batch in script.train(train) for number in batch] for _ in range(5)]
-    assert epochs == [list(range(19, -1, -1))] * 5
-    assert len(train) == 5
-
-
-def test_a_batch_taken_aside_in_the_middle_of_an_epoch_ends_none(script: Script) -> None:
-    script.channel.requests = [dict(MEASURE)]
-    train = script.loader(Numbers(40), shuffle=True)
-    lengths, aside = [], []
-    for _ in range(4):
-        count = 0
-        for _ in train:
-            script.step()
-            count += 1
-            if count % 3 == 0:
-                aside.append(next(iter(train)))
-        lengths.append(count)
-    assert lengths == [10] * 4
-    assert aside == [[39, 38, 37, 36]] * len(aside)
-
-
-def test_an_iterator_that_takes_the_place_of_one_that_was_left_is_measured(script: Script) -> None:
-    script.channel.requests = [dict(MEASURE)]
-    train = script.loader(Numbers(40), shuffle=True)
-    iterator = iter(train)
-    for number in range(30):
-        if number % 6 == 5:
-            iterator = iter(train)  # made before the one before is dropped
-        next(iterator)
-        script.step()
-    feed = script.session.trained
-    assert feed is not None
-    assert feed.relay is not None
-    assert feed.source.delivered == 1, "of the last pass"
-    assert feed.relay._batches == 30 - CONFIRMATIONS
-
-
-def test_an_iterator_that_has_ended_ends_again(script: Script) -> None:
-    script.channel.requests = [dict(MEASURE)]
-    train = script.loader(Numbers(40), shuffle=True)
-    first = iter(train)
-    for _ in first:
-        script.step()
-    assert next(first, None) is None
-    second = iter(train)
-    next(second)
-    assert next(first, None) is None
-    assert len(list(second)) == 9
-
-
-def test_a_loader_whose_workers_live_on_has_whole_epochs_too(script: Script) -> None:
-    script.channel.requests = [dict(MEASURE)]
-    train = script.loader(Numbers(20), shuffle=True, num_workers=1, persistent_workers=True)
-    assert [len(script.train(train)) for _ in range(4)] == [5] * 4
-
-
-def test_it_is_measured_from_its_first_batch_where_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    identity = LoaderIdentity(
-        file=__file__, function="Script.loader", dataset="tests.unit.hook.fake_torch.Numbers", sampler="RandomSampler",
-        ordinal=0, position=(1, 15),
-    )  # fmt: skip
-    script = Script(monkeypatch, Profile((Tuned(identity, {}, True),), {}))
-    script.session._request = {**MEASURE, "device": "cpu", "ranks": 1}
-    val, train = script.loader(Numbers(8)), script.loader(Numbers(20), shuffle=True)
-    assert len(script.evaluate(val)) == 2
-    assert len(script.train(train)) == 5
-    (ready,) = script.channel.of("ready")
-    assert ready["measures"]
-    assert [len(message["rows"]) for message in script.channel.of("steps")] == [5]
-
-
-def test_with_other_ranks_than_asked_for_it_waits_for_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(monkeypatch, Profile((), {}))
-    script.session._request = {**MEASURE, "device": "cpu", "ranks": 2}
-    script.train(script.loader(shuffle=True))
-    (ready,) = script.channel.of("ready")
-    assert not ready["measures"]
-
-
-def test_a_script_that_ends_too_soon_says_after_how_many_batches(script: Script) -> None:
-    script.train(script.loader(Numbers(8), shuffle=True))
-    script.session._report_batches()
-    assert [message["batches"] for message in script.channel.of("too_few")] == [2]
-
-
-def test_one_that_does_not_train_says_nothing_of_it(script: Script) -> None:
-    script.evaluate(script.loader(Numbers(8)))
-    script.session._report_batches()
-    assert script.channel.of("too_few") == []
-
-
 def test_a_script_whose_files_are_protected_may_save(script: Script) -> None:
     script.train(script.loader(shuffle=True))
     script.torch.save({}, "during.pth")
@@ -350,11 +166,7 @@ def test_one_that_harms_nothing_is_written_as_ever(script: Script) -> None:
 
 
 def test_settings_of_a_fresh_start_are_applied_when_the_loader_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    identity = LoaderIdentity(
-        file=__file__, function="Script.loader", dataset="tests.unit.hook.fake_torch.Numbers", sampler="RandomSampler",
-        ordinal=0, position=(1, 15),
-    )  # fmt: skip
-    script = Script(monkeypatch, Profile((Tuned(identity, {"num_workers": 2, "prefetch_factor": 4}, True),), {}))
+    script = Script(monkeypatch, Profile((Tuned(IDENTITY, {"num_workers": 2, "prefetch_factor": 4}, True),), {}))
     train, val = script.loader(shuffle=True), script.loader()
     assert (train.num_workers, train.prefetch_factor, val.num_workers) == (2, 4, 0)
     script.train(train)
@@ -385,24 +197,6 @@ def test_an_error_of_ours_gives_the_script_torchs_own_iterator(script: Script, m
     assert list(script.loader(Numbers(4))) == [[0, 1, 2, 3]]
     (complaint,) = script.channel.of("complaint")
     assert "ours" in complaint["message"]
-
-
-def test_a_loader_that_is_made_anew_for_each_epoch_is_the_one_that_is_trained_on(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, epochs = Numbers(400), []
-    monkeypatch.setattr(module.Relay, "epoch", lambda _, loader: epochs.append("again"))
-
-    def made(dataset: Any) -> Any:
-        return script.loader(dataset, shuffle=True)
-
-    script.train(made(data))
-    assert len(script.channel.of("ready")) == 1
-    iter(made(data))
-    assert epochs == ["again"]
-    iter(made(Numbers(8)))  # an evaluation's, by the same call
-    iter(script.module.DataLoader(data, 4, shuffle=True))  # of another call
-    assert epochs == ["again"]
 
 
 def test_what_goes_wrong_with_looking_at_a_loader_leaves_the_script_alone(

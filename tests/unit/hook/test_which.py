@@ -110,4 +110,4 @@ def test_of_several_that_are_trained_on_the_first_asked_for_comes_first() -> Non
         ask(which, OTHER, first=number == 0)
         which.stepped()
     assert which.trained_on() == [TRAIN, OTHER]
-    assert which.steps == 5
+    assert which.describe()["steps"] == 5

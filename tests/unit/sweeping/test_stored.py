@@ -9,7 +9,7 @@ from pipetune.runs.load import load
 from pipetune.sweeping.stored import sweep_result
 from tests.run_folders import sweep_folder
 
-SPENT = "the budget was spent before the search came to its end"
+SPENT = "the time was over before the search came to its end"
 
 
 @pytest.mark.parametrize(("complete", "doubted"), [(True, False), (False, True), (None, True)])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipetune.measure.script.session import Peer, ScriptSession
+from pipetune.measure.script.untrained import Untrained
 
 READY: dict[str, Any] = {
     "type": "ready", "rank": 0, "ranks": 1, "where": "/job/train.py:40", "torch": "2.9", "device": "cpu",
@@ -30,7 +31,7 @@ class FakeSession:
         self.ready: list[Peer] = []
         self.too_old: str | None = None
         self.checkpoint: str | None = None
-        self.too_few: int | None = None
+        self.untrained: Untrained | None = None
         self.early: list[tuple[Peer, dict[str, Any]]] = []
         self.error: str | None = None
         self.refused: str | None = None

@@ -101,8 +101,8 @@ def test_what_was_left_out_until_an_epochs_end_is_known_where_the_script_ends_th
     seconds = [10.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
     scene = Scene()
-    scene.tell("epoch", within=False, epoch_starts=[[0.1, 0.0]], apart=[[1, 2]], batches=5)
-    assert scene.recording.result == {"epoch_starts": [[0.1, 0.0]], "apart": [[1, 2]]}
+    scene.tell("epoch", within=False, epoch_starts=[[0.1, 0.0]], apart=[[1, 2]], epoch_samples=80)
+    assert scene.recording.result == {"epoch_starts": [[0.1, 0.0]], "apart": [[1, 2]], "epoch_samples": 80}
     assert not scene.arrivals.has_result
     seconds[0] += 3.0
     assert scene.arrivals.outside_s == 3.0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
+from pipetune.measure.script.epoch_start import EpochLengths, expected_epoch, starts_to_time, with_epoch_start
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import Candidate
 from tests.fakes import measurement
@@ -114,3 +114,15 @@ def test_an_epoch_is_expected_to_be_as_long_as_those_of_other_counts_where_these
     assert expected_epoch({1: 10, 2: 20}, 4) is None
     assert expected_epoch({0: 64, 1: 64}, 8) is None, "one reader each"
     assert expected_epoch({8: 80, 9: 90}, 16) is None, "too near each other to tell"
+
+
+def test_the_samples_of_an_epoch_are_those_of_the_scripts_own_workers() -> None:
+    lengths = EpochLengths()
+    other, own = ({"role": "candidate", "num_workers": count, "own_workers": 1} for count in (2, 1))
+    lengths.learn(other, {"epoch_samples": 320, "epoch_batches": 40})
+    assert lengths.describe(2) == {"epoch_batches": 40, "own_epoch_samples": None}
+    lengths.learn(own, {"epoch_samples": 160})
+    lengths.learn(own | {"role": "ceiling"}, {"epoch_samples": 8, "epoch_batches": 1})
+    lengths.learn(own, {"epoch_samples": None})
+    lengths.learn(own, {"epoch_samples": 1 << 50, "epoch_batches": 1 << 50})
+    assert lengths.describe(1) == {"epoch_batches": None, "own_epoch_samples": 160}

@@ -93,6 +93,14 @@ def test_several_epochs_of_a_start_are_as_many_blocks() -> None:
     assert len(joined.timed) == 12
 
 
+@pytest.mark.parametrize(("epochs", "single"), [(1, True), (2, False)])
+def test_whether_workers_start_anew_within_a_start_is_known_from_its_epochs(epochs: int, single: bool) -> None:
+    one = start(*([100.0, 10.0] * epochs), epoch_starts=[[0.1, 0.0]] * epochs)
+    joined = join_starts([one] * 3, "baseline", 2)
+    assert joined is not None
+    assert joined.result["single_epochs"] is single
+
+
 def test_a_loop_that_leaves_its_epoch_early_has_epochs_of_what_it_took() -> None:
     joined = join_starts([epoch(12), epoch(13)], "baseline", 1000)
     assert joined is not None

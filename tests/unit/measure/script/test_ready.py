@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from pipetune.measure.script import ready as module
-from pipetune.measure.script.ready import HELLO_S, ScriptError, wait_until_ready
+from pipetune.measure.script.ready import HELLO_S, ScriptError, describe_wait, wait_until_ready
 from pipetune.measure.script.session import Peer
+from pipetune.measure.script.untrained import Untrained
 from pipetune.records.script import LoaderIdentity
 from tests.integration.commands import wait_until
 from tests.unit.measure.script.fake_session import FakeSession, as_session
@@ -147,13 +148,25 @@ def test_a_checkpoint_that_comes_first_is_told() -> None:
         ((), [], "imported no torch DataLoader"),
         (("torch",), [], "made no DataLoader"),
         (("torch",), ["a.py:3 (D)", "a.py:3 (D)"], "made a.py:3 (D), and took no batch"),
-        (("torch", "iterated"), ["a.py:3 (D)"], "no optimizer stepped"),
+        (("torch", "iterated"), ["a.py:3 (D)"], "no optimizer stepped after three"),
     ],
 )
 def test_one_that_ends_without_training_is_told_how_far_it_came(kinds: Any, made: Any, expected: str) -> None:
     error = refused(came_to(FakeSession("ended", exit_code=0, loaders_made=made), *kinds))
     assert expected in error.message
     assert error.hint
+
+
+def test_a_script_that_took_batches_and_did_not_train_is_told_so() -> None:
+    untrained = Untrained(steps=0, backward=0, batches=0, evaluated=4, elsewhere=False, where="a.py:3")
+    error = refused(came_to(FakeSession("ended", exit_code=0, untrained=untrained), "torch", "iterated"))
+    assert "4 batches of the loader at a.py:3" in error.message
+    assert "evaluate" in (error.hint or "")
+
+
+def test_what_is_waited_for_says_whether_the_script_takes_batches() -> None:
+    assert describe_wait(as_session(came_to(FakeSession(), "torch")), 4.0) == "starting the script: 4 s"
+    assert "takes batches" in describe_wait(as_session(came_to(FakeSession(), "torch", "iterated")), 4.0)
 
 
 def test_a_library_out_of_reach_is_named_and_one_whose_loaders_were_seen_is_not(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pipetune.measure.script.remarks import remarks
-from tests.unit.measure.script.test_bench import OTHER, OWN
+from tests.unit.measure.script.fake_scripts import OTHER, OWN
 
 
 def test_workers_of_the_script_that_repeat_samples_are_told_once() -> None:
