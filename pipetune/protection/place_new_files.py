@@ -18,6 +18,8 @@ from pipetune.protection.upper import lstat
 
 #: Errors of a hard link where a copy may work: another file system, one without links, or a rule of the kernel's.
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, errno.EMLINK, errno.ENOSYS})
+#: Errors of a place that does not take the file, however often that is tried.
+_NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 
 
 def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], bool]:
@@ -40,6 +42,11 @@ def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], 
             notes.append(f"{path} has no place, because something else is there; {note}")
             is_complete = is_complete and is_kept
         except OSError as error:
+            if error.errno in _NO_PLACE:
+                note, is_kept = _keep(path, stored, kept)
+                notes.append(f"{path} could not be moved to its place ({error.strerror}); {note}")
+                is_complete = is_complete and is_kept
+                continue
             notes.append(f"{path} could not be moved to its place ({error.strerror}); it is in {stored}")
             is_complete = False
     _copy_folder_times(created)

@@ -208,9 +208,11 @@ def _new_place(path: str, kept: Path) -> str:
 
 
 def _restore(entry: Entry, copies: Path, *, in_place: bool) -> None:
-    if stat.S_ISDIR(entry.mode) and entry.kind == "removed":
-        _make_folder(entry.path)
-        _set_attributes(entry.path, replace(entry, mode=entry.mode | stat.S_IRWXU))  # until it is filled
+    if stat.S_ISDIR(entry.mode):
+        if entry.kind == "removed":
+            _make_folder(entry.path)
+        with contextlib.suppress(FileNotFoundError):  # until it is filled
+            _set_attributes(entry.path, replace(entry, mode=entry.mode | stat.S_IRWXU))
         return
     if entry.copy is None:
         with contextlib.suppress(FileNotFoundError):
