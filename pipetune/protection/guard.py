@@ -139,7 +139,9 @@ class Guard:
         lost = sorted(
             path for path, before in self._seen.items() if path not in entries and after.get(path, (0, 0)) != before
         )
-        return tuple(path for path in created if path not in entries), lost
+        # A new file that another program was about to be given was kept in advance, as if it were an old one.
+        listed = {path for path, entry in entries.items() if entry.kind not in ("prepared", "attributes")}
+        return tuple(path for path in created if path not in listed), lost
 
     def close(self) -> None:
         """Remove the copies, unless one of them is still needed."""

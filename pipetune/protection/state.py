@@ -5,6 +5,7 @@
     RUN/protection/
         lock          locked (flock) by pipetune and by the supervisor of each start, until everything has ended; its
                       time of change is when something of the script last ran, to a second
+        reserve       holds room for written.json, for a script that fills the disk
         written.json  what is listed already, so that nothing is forgotten when it is put back in two goes
         state.json    {"schema": 1, "mechanism": "overlay", …}: written before the first start, whole
         journal.jsonl and copies/    of the mechanisms that copy: see pipetune/protection/journal.py
@@ -29,7 +30,8 @@ from typing import Any
 from pipetune.records.written import WrittenFiles, merge_written
 
 FOLDER, LOCK, STATE, JOURNAL, COPIES = "protection", "lock", "state.json", "journal.jsonl", "copies"
-WRITTEN = "written.json"
+WRITTEN, RESERVE = "written.json", "reserve"
+RESERVE_BYTES = 1 << 20
 #: The folder of a run folder that takes what has no place any more.
 KEPT = "written"
 #: Environment variable with this folder, for Python's processes of the script where they have to keep files themselves.
@@ -69,6 +71,9 @@ class ProtectionFolder:
             os.close(self.lock_fd)
             raise
         self._closed = False
+        self._unwritten: WrittenFiles | None = None
+        """What is listed and could not be written."""
+        self._reserve_room()
 
     def require_ended(self) -> None:
         """Refuse a folder in which a sweep may still run, where its lock does not say so.
@@ -101,17 +106,32 @@ class ProtectionFolder:
         return state if isinstance(state, dict) and state.get("schema") == SCHEMA else None
 
     def remember_written(self, more: WrittenFiles) -> WrittenFiles:
-        """Add to what the script has written, and return all of it; it is on the disk when this returns."""
+        """Add to what the script has written, and return all of it; it is on the disk then, unless that is full."""
         target = self.path / WRITTEN
+        with contextlib.suppress(OSError):
+            (self.path / RESERVE).unlink()
         try:
             fields: dict[str, Any] = json.loads(target.read_bytes())
             mechanism = str(fields.pop("mechanism"))
             before = WrittenFiles(mechanism=mechanism, **{name: tuple(paths) for name, paths in fields.items()})
         except (OSError, ValueError, KeyError, TypeError):
             before = WrittenFiles(mechanism=more.mechanism)
+        if self._unwritten is not None:
+            before = merge_written(before, self._unwritten)
         written = merge_written(before, more)
-        self._replace(target, asdict(written))
+        try:
+            self._replace(target, asdict(written))
+        except OSError:  # to put files back takes no room: that goes on
+            self._unwritten = written
         return written
+
+    def _reserve_room(self) -> None:
+        with contextlib.suppress(OSError):
+            fd = os.open(self.path / RESERVE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
 
     def _replace(self, target: Path, content: Mapping[str, Any]) -> None:
         new = target.with_name(f"{target.name}.new")

@@ -239,6 +239,15 @@ def test_copies_stay_where_they_could_not_be_put_back(
     assert (job / "two").read_text() == "content of two\n" * 2
 
 
+def test_a_new_program_that_is_started_is_listed(protection: Supervision | Guard, start: Start, job: Path) -> None:
+    code = (
+        "import subprocess\nsubprocess.run(['cp', '/bin/true', 'made'], check=True)\n"
+        "subprocess.run(['./made'], check=True)"
+    )
+    assert start(sys.executable, "-c", code).returncode == 0
+    assert str(job / "made") in protection.collect().created
+
+
 def test_what_it_ends_with_stays(protection: Supervision | Guard, start: Start) -> None:
     assert start("sh", "-c", "exit 7").returncode == 7
     assert start("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM

@@ -118,3 +118,23 @@ def test_a_folder_in_the_place_of_an_empty_one_is_listed(root: Path, folder: Pat
     calls.write(str(root / "made/new"), b"new", os.O_CREAT)
     calls.rename(str(root / "made"), str(root / "empty"))
     assert list_kept(folder, "supervised").created == (str(root / "empty/new"),)
+
+
+def test_files_are_put_back_where_the_script_has_filled_the_disk(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ProtectionFolder(tmp_path)
+    calls = KeptCalls(Keeper(str(folder.path)))
+    calls.write(str(root / "two"), b"new", os.O_TRUNC)
+    calls.remove(str(root / "seven"))
+
+    def refuse(_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    written, is_complete = settle_kept(folder, "supervised")
+    folder.close()
+    assert is_complete
+    assert (written.changed, written.removed) == ((str(root / "two"),), (str(root / "seven"),))
+    assert (root / "two").read_text() == "content of two\n" * 2
+    assert (root / "seven").exists()
