@@ -31,7 +31,7 @@ class Case:
     words: str
     """What has to be said, where the format's own library reads something else or nothing; ``""``: nothing."""
     format: str
-    """``tar``, ``tfrecord``, ``recordio``, ``mds``, ``pixels``."""
+    """``tar``, ``tfrecord``, ``recordio``, ``mds``, ``pixels``, ``folder``."""
     is_labelled: bool
     """The colours have to be the labels."""
 

@@ -100,6 +100,31 @@ def gzip_that_is_called_tfrecord(folder: Path) -> Path:
     return write(folder / "a.tfrecord", gzip.compress(examples()))
 
 
+@case(8, "no feature of integers is called .*image/object/class/label", format="tfrecord", labelled=False)
+def tfrecord_for_detection(folder: Path) -> Path:
+    data = (example(image__encoded=[photo(n % 2, n)], image__object__class__label=[n % 2, 1]) for n in range(8))
+    return write(folder / "a.tfrecord", b"".join(data))
+
+
+@case(8, "no feature of integers is called .*labels", format="tfrecord", labelled=False)
+def tfrecord_labels_under_another_name(folder: Path) -> Path:
+    data = (example(image=[photo(n % 2, n)], labels=[n % 2]) for n in range(8))
+    return write(folder / "a.tfrecord", b"".join(data))
+
+
+@case(8, "00001-of-00003' .belongs to the data set.*2 shards are damaged or missing", format="tfrecord")
+def tfrecords_of_which_two_are_missing(folder: Path) -> Path:
+    write(folder / "x-train.tfrecord-00000-of-00003", examples())
+    return folder
+
+
+@case(8, format="tfrecord")
+def tfrecord_index_files_beside(folder: Path) -> Path:
+    write(folder / "a.tfrecord.idx", b"0 100\n")
+    write(folder / "a.tfrecord", examples())
+    return folder
+
+
 @case(5, "1 shard is damaged", format="tfrecord")
 def a_tfrecord_that_is_cut_off(folder: Path) -> Path:
     return write(folder / "a.tfrecord", examples(6)[:-40])
@@ -208,6 +233,13 @@ def mds_with_a_shard_missing(folder: Path) -> Path:
     described = json.loads(index.read_text())
     described["shards"] += json.loads(json.dumps(described["shards"]).replace("shard.00000", "shard.00001"))
     index.write_text(json.dumps(described))
+    return made
+
+
+@case(4, "shard.00001.mds' .is not named in index.json, so streaming does not read it", format="mds")
+def mds_with_a_shard_of_an_earlier_writer(folder: Path) -> Path:
+    made = mds(folder / "a", {"image": "bytes", "label": "int"}, samples()[:4])
+    (made / "shard.00001.mds").write_bytes((made / "shard.00000.mds").read_bytes())
     return made
 
 

@@ -1,13 +1,13 @@
-"""Are labels and counts of every kind of shard those of the format's own library, or is it said why not?
+"""Are labels and counts of every kind of shard and folder those of the format's own library, or is it said why not?
 
 Promise: every shard has its own library's counts and labels, or one line says why not; 0 silent differences.
 
-Shards and folders of them are made by webdataset, GNU tar, MosaicML's streaming and by hand, after public bug reports
-and their siblings: masks beside photographs, dots in keys, keys that come twice, labels that are no whole numbers,
-links, sparse files, compressed files, usual and unusual names. The colour of an image is its class. pipetune reads
-each; webdataset, streaming or an independent reader of the layout does, too. A case holds where both see the same
-images and labels, or where pipetune says the words that the case names; and in both cases each image that is used has
-the label of its colour, the count is right, and ``members = used + rejected + other``,
+Shards and folders are made by webdataset, GNU tar, MosaicML's streaming and by hand, after public bug reports and their
+siblings: masks beside photographs, dots in keys, keys that come twice, labels that are no whole numbers, links, sparse
+files, compressed files, usual and unusual names, folders that are no classes. The colour of an image is its class.
+pipetune reads each; webdataset, streaming, ImageFolder or an independent reader of the layout does, too. A case holds
+where both see the same images and labels, or where pipetune says the words that the case names; and in both cases each
+image that is used has the label of its colour, the count is right, and ``members = used + rejected + other``,
 ``labels = matched + unmatched``.
 streaming is optional (``pip install mosaicml-streaming``): without it MDS shards are written by hand, and read by the
 layout. ``--quick`` is the full run: about half a minute.
@@ -38,7 +38,9 @@ Pairs = Counter[tuple[str, int]]
 
 
 def main(options: Namespace) -> bench.Result:
+    import benchmarks.robustness.format_folders
     import benchmarks.robustness.format_labels
+    import benchmarks.robustness.format_more_tars
     import benchmarks.robustness.format_records
     import benchmarks.robustness.format_tars  # noqa: F401
     from benchmarks.robustness.format_parts import CASES
@@ -156,9 +158,17 @@ def read_by_library(format: str, path: Path) -> Pairs | None:
         "recordio": _by_layout_recordio,
         "mds": _by_streaming,
         "pixels": _by_numpy,
+        "folder": _by_imagefolder,
     }
-    endings = {"tar": "*.tar", "tfrecord": "*", "recordio": "*.rec", "mds": "*.mds", "pixels": "*.pixels.npy"}
-    files = sorted(path.glob(endings[format])) if path.is_dir() else [path]
+    endings = {
+        "tar": "*.tar",
+        "tfrecord": "*",
+        "recordio": "*.rec",
+        "mds": "*.mds",
+        "pixels": "*.pixels.npy",
+        "folder": "*",
+    }
+    files = sorted(path.glob(endings.get(format, "*"))) if path.is_dir() else [path]
     skipped = (".json", ".jsonl", ".idx", ".lst")
     files = [one for one in files if one.is_file() and one.suffix not in skipped]
     try:
@@ -277,6 +287,12 @@ def _by_numpy(path: Path, files: list[Path]) -> Pairs:
         for pixels, label in zip(np.load(file), labels, strict=True):
             pairs[_hash(pixels.tobytes()), int(label)] += 1
     return pairs
+
+
+def _by_imagefolder(path: Path, files: list[Path]) -> Pairs:
+    from torchvision.datasets import ImageFolder
+
+    return Counter((_hash(Path(image).read_bytes()), label) for image, label in ImageFolder(str(path)).samples)
 
 
 def _has_streaming() -> bool:

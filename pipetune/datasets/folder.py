@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Sequence
 
+from pipetune.datasets.doubtful_classes import find_doubtful_classes
 from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import ImageFile, ImageSet
@@ -83,7 +84,7 @@ def scan_folder(
         skipped_count=found.skipped_count,
         plain=_is_plain(found),
         empty_classes=tuple(found.empty_classes) if found.has_class_folders else (),
-        audit=audit_folder(found),
+        audit=audit_folder(found, root),
     )
 
 
@@ -103,13 +104,29 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-def audit_folder(found: Found) -> Audit:
-    """The account of a folder, once its images are known to be usable."""
+def audit_folder(found: Found, root: str) -> Audit:
+    """The account of a folder, once its images are known to be usable.
+
+    Args:
+        root: the folder, which paths may be relative to.
+    """
+    has_classes = found.has_class_folders and len(found.classes) > 1
+    is_lone = found.has_class_folders and not has_classes
     return Audit(
         unit=FILES, members=found.files, used=found.files - found.rejected - found.other.total(),
-        rejected=found.rejected, other=dict(found.other),
-        label_source=FOLDER_NAMES if found.has_class_folders else NO_LABELS,
+        rejected=found.rejected, other=dict(found.other), label_source=FOLDER_NAMES if has_classes else NO_LABELS,
+        lone_folder=_find_lone_folder(found.paths[0], root) if is_lone else "",
+        doubtful_classes=find_doubtful_classes(found.classes) if has_classes else (),
     )  # fmt: skip
+
+
+def _find_lone_folder(paths: Sequence[str], root: str) -> str:
+    """The folder below ``root`` that all images lie in, where its own folders divide them; ``""``: they do not."""
+    folders = {os.path.dirname(path) for path in paths}
+    if len(folders) == 1:
+        return ""
+    shared = os.path.commonpath(folders)
+    return os.path.relpath(shared, root) if os.path.isabs(shared) else shared
 
 
 def throttle(progress: Progress | None, min_interval_s: float = _MIN_PROGRESS_S) -> Progress:

@@ -16,8 +16,12 @@ from pipetune.errors import UsageError
 from pipetune.machine.mounts import kernel_devices
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
-#: Image formats that no decode backend reads: reported as skipped. Files with other endings are not images.
-OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm")
+#: Image formats that no decode backend reads, and unusual endings of others: reported as skipped. Files with other
+#: endings are not images.
+OTHER_IMAGE_ENDINGS = (
+    *(".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm"),
+    *(".jfif", ".jpe", ".apng"),
+)
 #: Files and directories in succession without an image after which a class folder is given up.
 MAX_WITHOUT_IMAGE = 1_000_000
 #: From so many in succession on, the number of them is reported.

@@ -266,12 +266,19 @@ def _parse_png(take: Take) -> Header:
 
 
 def _png_orientation(take: Take) -> Orientation:
-    """Orientation from the first ``eXIf`` chunk before the pixels; Pillow obeys the last."""
+    """Orientation from the first ``eXIf`` chunk before the pixels; Pillow obeys the last.
+
+    Raises:
+        NotAnImage: the PNG is animated, and its still image is no frame: OpenCV and DALI decode the first frame, and
+            Pillow, torchvision and TorchCodec the still image.
+    """
     offset = 33
     chunks: list[Orientation] = []
+    kinds: set[bytes] = set()
     try:
         for _ in range(64):
             length, kind = struct.unpack(">I4s", take(offset, 8))
+            kinds.add(kind)
             if kind == b"eXIf":
                 chunks.append(_read_chunk(take, offset + 8, offset + 8 + length))
             if kind in (b"IDAT", b"IEND"):
@@ -279,6 +286,8 @@ def _png_orientation(take: Take) -> Orientation:
             offset += 12 + length
     except NotAnImage:
         pass  # cut off behind a valid IHDR: image_tail reports it, as for a JPEG's scan
+    if b"acTL" in kinds and b"fcTL" not in kinds:
+        raise NotAnImage("an animated PNG whose still image is none of its frames, which decoders read differently")
     return _combine_segments(chunks)
 
 

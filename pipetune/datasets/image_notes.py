@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pipetune.datasets.folder_walk import describe_empty_classes
+from pipetune.datasets.folder_walk import describe_empty_classes, shown
 from pipetune.datasets.index import ImageSet
-from pipetune.records.audit import FILES, NO_LABELS, SHARD_NAMES, Audit
+from pipetune.datasets.shard_names import SHARD_ENDINGS
+from pipetune.records.audit import FILES, FOLDER_NAMES, FOLDER_NUMBERS, NO_LABELS, RECORDS, SHARD_NAMES, Audit
 
 #: Kinds of other members, and columns, that are named.
 _MAX_NAMED = 4
+#: Endings of shards.
+_SHARD_KINDS = tuple(ending.lstrip(".") for ending in SHARD_ENDINGS)
 
 
 def list_image_notes(images: ImageSet) -> list[str]:
@@ -46,6 +49,14 @@ def list_label_notes(audit: Audit) -> list[str]:
         notes.append(describe_missing_labels(audit))
     if audit.label_source == SHARD_NAMES:
         notes.append("the classes are the names of the tar files, as ImageNet's training archives have them")
+    if audit.unit != FILES and audit.label_source == FOLDER_NAMES and not audit.shared_folder:
+        notes.append("no KEY.cls: the classes are the folders in the members' names")
+    if audit.label_source == FOLDER_NUMBERS:
+        notes.append("the classes are the numbers that the folders are called; ImageFolder numbers them by their order")
+    if audit.doubtful_classes:
+        notes.append(describe_doubtful_classes(audit))
+    if audit.unit == FILES:
+        notes += _list_shards_beside(audit)
     if audit.shared_folder:
         notes.append(f"the classes are the folders below {audit.shared_folder!r}, which all images lie in")
     if audit.dotted:
@@ -58,9 +69,33 @@ def list_label_notes(audit: Audit) -> list[str]:
             f"{count_noun(audit.links, 'link was', 'links were')} followed within the tar files; webdataset leaves "
             "links out"
         )
-    if audit.unread_columns:
+    if audit.unread_columns and audit.unit != RECORDS:
         notes.append(f"columns that are not read: {_join_some(audit.unread_columns)}")
     return notes
+
+
+def describe_doubtful_classes(audit: Audit) -> str:
+    """``'images', 'masks' are taken for classes, as by ImageFolder``, and what to do if they are none."""
+    names = audit.doubtful_classes
+    taken = f"{_join_some([shown(name) for name in names])} {'is' if len(names) == 1 else 'are'} taken for "
+    taken += "a class" if len(names) == 1 else "classes"
+    are_none = "if it is none" if len(names) == 1 else "if they are none"
+    if audit.unit != FILES:
+        return f"{taken}: {are_none}, write class numbers into KEY.cls"
+    remedy = "move it elsewhere" if len(names) == 1 else "name one of them, or move some elsewhere"
+    return f"{taken}, as by ImageFolder: {are_none}, {remedy}"
+
+
+def _list_shards_beside(audit: Audit) -> list[str]:
+    """A line about shards that lie among the files of a folder of images."""
+    counts = {f".{kind}": count for kind, count in audit.other.items() if kind.startswith(_SHARD_KINDS)}
+    if not counts:
+        return []
+    shards = count_noun(sum(counts.values()), "shard lies", "shards lie")
+    return [
+        f"{shards} beside the images ({_join_some([*counts])}), and only the images are used: to use shards, name one, "
+        "or a folder that holds nothing else"
+    ]
 
 
 def describe_audit(audit: Audit) -> str:
@@ -74,7 +109,7 @@ def describe_audit(audit: Audit) -> str:
             f"; {count_noun(audit.labels, 'label', 'labels')}: {audit.matched:,} matched, {audit.unmatched:,} unmatched"
         )
     if audit.damaged:
-        text += f"; {count_noun(audit.damaged, 'shard is damaged', 'shards are damaged')}"
+        text += f"; {count_noun(audit.damaged, 'shard is damaged or missing', 'shards are damaged or missing')}"
     return text
 
 
@@ -87,9 +122,15 @@ def describe_missing_labels(audit: Audit) -> str:
     elif audit.other.get("txt"):
         why = "; KEY.txt is not read as a label: write the class number into KEY.cls"
     elif audit.unread_columns:
-        why = f"; no column of integers is called label, class, cls, y or target ({_join_some(audit.unread_columns)})"
+        names = "image/class/label, label or class" if audit.unit == RECORDS else "label, class, cls, y or target"
+        kind = "feature" if audit.unit == RECORDS else "column"
+        why = f"; no {kind} of integers is called {names} ({_join_some(audit.unread_columns)})"
     if audit.unit == FILES:
         why = ""
+        if audit.lone_folder:
+            why = (
+                f"; all lie in {shown(audit.lone_folder)}: name that folder, if the folders in it are classes or splits"
+            )
     return f"{images}, no labels found: all are class 0{why}"
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipetune.datasets.labels import LabelError, check_class_number
 from pipetune.datasets.shard_members import Found, Member, Tally, scanned, too_large
@@ -186,11 +186,23 @@ def _choose_label(names: list[str], encodings: list[str]) -> int | None:
     return None
 
 
-def find_missing_shards(folder: str) -> list[str]:
-    """Paths of the shards that ``index.json`` names and that are not there, in the folder of others."""
+class IndexDifferences(NamedTuple):
+    """How the shards in a folder differ from those that its ``index.json`` names; paths."""
+
+    missing: list[str]
+    unnamed: list[str]
+    """They are there, and streaming does not read them: another writer, or an earlier one, has left them."""
+
+
+def compare_with_index(folder: str, shards: Sequence[str]) -> IndexDifferences:
+    """Compare the shards in a folder with those that ``index.json`` names; without one there are no differences."""
     index = os.path.join(folder, "index.json")
-    paths = (os.path.join(folder, name) for name in _index_of(index, _changed_ns(index)))
-    return [path for path in paths if not os.path.exists(path)]
+    named = {os.path.join(folder, name) for name in _index_of(index, _changed_ns(index))}
+    if not named:
+        return IndexDifferences([], [])
+    return IndexDifferences(
+        [path for path in sorted(named) if not os.path.exists(path)], [path for path in shards if path not in named]
+    )
 
 
 def _called(names: list[str], places: Sequence[int], likely: tuple[str, ...]) -> list[int]:

@@ -13,7 +13,7 @@ from pipetune.datasets.labels import MAX_CLASSES
 from pipetune.datasets.parts import PARTS
 from pipetune.datasets.shard_members import Member, Tally
 from pipetune.errors import UsageError
-from pipetune.records.audit import FOLDER_NAMES, NO_LABELS, OWN_LABELS, SHARD_NAMES
+from pipetune.records.audit import FOLDER_NAMES, FOLDER_NUMBERS, NO_LABELS, OWN_LABELS, SHARD_NAMES
 from pipetune.store.regular import read_whole
 
 _CLASSES = "classes.json"
@@ -116,12 +116,20 @@ def _folders(members: list[Member], tally: Tally) -> Classes:
             labels.append(path[depth])
         else:
             tally.reject(f"{member.shard}/{member.name}", "is not in a folder, so it has no class")
-    if all(label.isdecimal() and label.isascii() and int(label) < MAX_CLASSES for label in firsts):
+    if _are_numbers(firsts):
         numbers = [int(label) for label in labels]
         names = tuple(str(number) for number in range(max(numbers) + 1))
-        return Classes(names, kept, numbers, FOLDER_NAMES, "/".join(shared))
+        as_imagefolder = [int(label) for label in sorted(firsts)] == list(range(len(firsts)))
+        source = FOLDER_NAMES if as_imagefolder else FOLDER_NUMBERS
+        return Classes(names, kept, numbers, source, "/".join(shared))
     found = _by_name(kept, labels, FOLDER_NAMES if len(firsts) > 1 else NO_LABELS)
     return Classes(found.names, found.members, found.numbers, found.source, "/".join(shared))
+
+
+def _are_numbers(folders: set[str]) -> bool:
+    """Whether the folders are called by numbers of classes, no two of them by the same one: ``1`` and ``01`` are."""
+    are_decimal = all(name.isdecimal() and name.isascii() and int(name) < MAX_CLASSES for name in folders)
+    return are_decimal and len({int(name) for name in folders}) == len(folders)
 
 
 def _refuse_parts(folders: set[str]) -> None:

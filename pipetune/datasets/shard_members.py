@@ -58,7 +58,7 @@ class Tally:
         self.links = 0
         self.dotted = 0
         self.damaged = 0
-        """Shards with damage."""
+        """Shards with damage, and shards that are not there."""
         self.unread_columns: set[str] = set()
         """Names of columns that are neither images nor labels."""
 
@@ -75,6 +75,10 @@ class Tally:
     def report_damage(self, shard: str, reason: str) -> None:
         """Name a shard that cannot be read from some place on."""
         self.damaged += 1
+        self._keep(shard, reason)
+
+    def report_unused(self, shard: str, reason: str) -> None:
+        """Name a shard that is no part of the data set."""
         self._keep(shard, reason)
 
     def add(self, part: Tally) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -22,6 +23,10 @@ SHARD_ENDINGS = (TAR, RECORDIO, MDS, TFRECORD, PIXELS)
 _TFRECORD_NAME = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
 #: ``train-00000-of-01024``, which says nothing about the format.
 _NUMBERED_NAME = re.compile(r"-\d+-of-\d+$")
+#: The number of a shard, and of how many, wherever they stand in its name: ``x-00000-of-00010.tar``.
+_NUMBER_OF = re.compile(r"-(\d+)-of-(\d+)(?=\.|$)")
+#: So many missing shards are counted: somebody may have made the names up.
+_MAX_MISSING = 100_000
 #: Ending of a compressed file -> the command that unpacks one, and the bytes that such a file begins with.
 COMPRESSED = {
     ".gz": ("gunzip", b"\x1f\x8b"),
@@ -86,6 +91,22 @@ def find_ending(path: str) -> str | None:
     if _TFRECORD_NAME.search(name) or (_NUMBERED_NAME.search(name) and begins_tfrecord(path)):
         return TFRECORD
     return None
+
+
+def find_missing_numbers(shards: Sequence[str]) -> list[str]:
+    """Paths of shards that others say belong to them, as ``x-00001-of-00002`` is missed beside ``x-00000-of-00002``."""
+    groups: dict[tuple[str, str], list[re.Match[str]]] = {}
+    for shard in shards:
+        match = _NUMBER_OF.search(os.path.basename(shard))
+        if match is not None:
+            name = match.string[: match.start()] + "\0" + match.string[match.end() :]
+            groups.setdefault((name, match[2]), []).append(match)
+    missing = (
+        os.path.join(os.path.dirname(shards[0]), name.replace("\0", f"-{number:0{len(matches[0][1])}}-of-{count}"))
+        for (name, count), matches in groups.items()
+        for number in sorted(set(range(min(int(count), _MAX_MISSING))) - {int(match[1]) for match in matches})
+    )
+    return list(itertools.islice(missing, _MAX_MISSING))
 
 
 def find_compression(path: str) -> str | None:

@@ -13,11 +13,12 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
+from pipetune.datasets.doubtful_classes import find_doubtful_classes
 from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, throttle
 from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import RAW, ImageFile, ImageSet
-from pipetune.datasets.mds import find_missing_shards, members_of_mds
+from pipetune.datasets.mds import compare_with_index, members_of_mds
 from pipetune.datasets.raw_pixels import PIXELS, members_of_pixels
 from pipetune.datasets.recordio import members_of_records
 from pipetune.datasets.shard_classes import Classes, find_classes
@@ -30,13 +31,14 @@ from pipetune.datasets.shard_names import (
     TFRECORD,
     find_compression,
     find_ending,
+    find_missing_numbers,
     refuse_compressed_content,
 )
 from pipetune.datasets.tar_shards import members_of_tar
 from pipetune.datasets.tfrecord import members_of_tfrecord
 from pipetune.datasets.usable_image import read_usable
 from pipetune.errors import UsageError
-from pipetune.records.audit import MEMBERS, RECORDS, SAMPLES, Audit
+from pipetune.records.audit import FOLDER_NAMES, MEMBERS, RECORDS, SAMPLES, Audit
 
 #: Ending -> what finds the images in such a file, and what its members are called.
 READERS: dict[str, tuple[Callable[[str], Found], str]] = {
@@ -72,6 +74,10 @@ def scan_shards(
     read_members, unit = READERS[find_ending(shards[0]) or TAR]
     tally = Tally()
     members: list[Member] = []
+    if is_folder and read_members is members_of_mds:
+        shards = _follow_index(root, shards, tally)
+    for path in find_missing_numbers(shards) if is_folder else ():
+        tally.report_damage(path, "belongs to the data set by the others' names, and is not there")
     for number, shard in enumerate(shards, 1):
         found = read_members(shard)
         if not found.members and found.tally.damaged and (compression := find_compression(shard)) is not None:
@@ -79,9 +85,6 @@ def scan_shards(
         members += found.members
         tally.add(found.tally)
         report("reading shards", number, len(shards))
-    if is_folder and read_members is members_of_mds:
-        for path in find_missing_shards(root):
-            tally.report_damage(path, "is named in index.json, and is not there")
     if not members:
         raise _no_images(root, shards, tally)
     classes = find_classes(members, tally, shards)
@@ -107,11 +110,22 @@ def scan_shards(
     )  # fmt: skip
 
 
+def _follow_index(folder: str, shards: list[str], tally: Tally) -> list[str]:
+    """The MDS shards that ``index.json`` names, which are all that streaming reads."""
+    differences = compare_with_index(folder, shards)
+    for path in differences.missing:
+        tally.report_damage(path, "is named in index.json, and is not there")
+    for path in differences.unnamed:
+        tally.report_unused(path, "is not named in index.json, so streaming does not read it")
+    return [shard for shard in shards if shard not in differences.unnamed]
+
+
 def _audit(unit: str, tally: Tally, classes: Classes, *, used: int) -> Audit:
     return Audit(
         unit=unit, members=tally.members, used=used, rejected=tally.rejected, other=dict(tally.other),
         labels=tally.labels, matched=tally.labels - tally.unmatched, unmatched=tally.unmatched,
         label_source=classes.source, links=tally.links, dotted=tally.dotted, shared_folder=classes.shared_folder,
+        doubtful_classes=find_doubtful_classes(classes.names) if classes.source == FOLDER_NAMES else (),
         unread_columns=tuple(sorted(tally.unread_columns)), damaged=tally.damaged,
     )  # fmt: skip
 

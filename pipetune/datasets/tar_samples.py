@@ -74,11 +74,14 @@ class _Sample:
 
     @property
     def plain(self) -> list[Entry]:
-        """The images whose endings have no dots, the likeliest first; those that can be read come before others."""
+        """The images whose endings have no dots, the likeliest first; formats that are not read come last.
+
+        A damaged ``KEY.jpg`` stays the image: what else its sample has may be a mask.
+        """
         if self.is_dotted:
             return self.images
         images = [entry for entry in self.images if "." not in entry.ending]
-        return sorted(images, key=lambda entry: (bool(entry.reason), _rank(entry.ending)))
+        return sorted(images, key=lambda entry: _rank(entry.ending))
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -29,6 +29,8 @@ _PIECE = 1024
 _LONGEST_NAME = 256
 #: A message with more fields is none of an image's.
 _MOST_FIELDS = 4096
+#: Names of features that are not read, of which so many are kept.
+_MAX_UNREAD = 32
 #: So many labels of a record are read: more than one is none that is used.
 _MAX_LABELS = 64
 #: The lists of a feature (``example.proto``).
@@ -123,6 +125,8 @@ def _take(fd: int, shard: str, number: int, start: int, length: int, members: li
         tally.reject(place, reason)
         return
     ((first, end),) = example.images[name]
+    if not example.has_label and len(tally.unread_columns) < _MAX_UNREAD:
+        tally.unread_columns.update(example.unread)
     if (fault := too_large(end - first) if end > first else "is empty") is not None:
         tally.reject(place, fault)
     else:
@@ -138,6 +142,8 @@ class _Example:
     labels: dict[str, list[int]]
     faults: dict[str, str]
     """Name of a label's feature -> what else it holds."""
+    unread: list[str]
+    """Names of other features of integers, one of which may be the label."""
 
     @property
     def has_label(self) -> bool:
@@ -184,7 +190,7 @@ def _parse_example(message: _Message) -> _Example:
     Raises:
         ValueError, IndexError: the message is no ``tf.train.Example``.
     """
-    example = _Example({}, {}, {})
+    example = _Example({}, {}, {}, [])
     for number, start, end in _fields(message, 0, message.length):
         if number != 1:
             continue
@@ -202,6 +208,8 @@ def _parse_example(message: _Message) -> _Example:
                 elif kind == _INTEGERS and name in _LABELS:
                     if numbers := list(_integers(message, list_start, list_end)):
                         example.labels.setdefault(name, []).extend(numbers)
+                elif kind == _INTEGERS and len(example.unread) < _MAX_UNREAD:
+                    example.unread.append(name)
                 elif kind in (_TEXTS, _FLOATS) and name in _LABELS:
                     example.faults[name] = "text" if kind == _TEXTS else "floats"
     return example

@@ -83,7 +83,7 @@ class FolderSources:
         )
         self.classes: tuple[str, ...] = tuple(found.classes)
         self.problems, self.problem_count = list(found.skipped), found.skipped_count
-        self.audit: Audit | None = audit_folder(found)
+        self.audit: Audit | None = audit_folder(found, self.root)
         self._names = found.paths
         self._ends = array("q")
         for names in self._names:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 #: Where labels come from: a label of each image's own (a file, a field of its record), the folder that it lies in, the
-#: name of its shard, or nowhere.
-OWN_LABELS, FOLDER_NAMES, SHARD_NAMES, NO_LABELS = "own", "folders", "shards", "none"
+#: number that this folder is called, the name of its shard, or nowhere.
+OWN_LABELS, FOLDER_NAMES, FOLDER_NUMBERS, SHARD_NAMES, NO_LABELS = "own", "folders", "folder_numbers", "shards", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +34,27 @@ class Audit:
     unmatched: int = 0
     """Labels without an image, and those that are no class."""
     label_source: str = NO_LABELS
-    """``own``, ``folders``, ``shards`` (the names of tar files) or ``none``: all images are class 0."""
+    """``own``, ``folders``, ``folder_numbers`` (of tar files whose folders are called by numbers, and not by those that
+    ``ImageFolder`` would give them), ``shards`` (the names of tar files) or ``none``: all images are class 0."""
     links: int = 0
     """Links within a tar file that were followed; each counts as a member."""
     dotted: int = 0
     """Members whose names have dots that do not begin an ending; WebDataset itself ends a key at the first dot."""
     shared_folder: str = ""
     """The folder that all members lie in, below which the folders are the classes; ``""``: there is none."""
+    lone_folder: str = ""
+    """Where all images of a folder lie in one class folder, the folder whose own folders divide them; ``""``: there is
+    none."""
+    doubtful_classes: tuple[str, ...] = ()
+    """Classes that are probably none, by the names of their folders: splits, masks, hidden folders."""
     unread_columns: tuple[str, ...] = ()
-    """Columns of MDS shards that are neither images nor labels."""
+    """Columns of MDS shards that are neither images nor labels; of TFRecords without labels, features of integers."""
     split: str = ""
     """Name of the training split that is used, a folder; ``""``: the folder that was named holds no splits."""
     other_splits: tuple[str, ...] = ()
     """Folders beside it with other splits of the data set, such as ``val``, which are not used."""
     damaged: int = 0
-    """Shards that are damaged from some place on, or could not be read."""
+    """Shards that are damaged from some place on, could not be read, or are missing."""
 
     @property
     def other_count(self) -> int:

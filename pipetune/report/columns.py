@@ -104,11 +104,9 @@ def pixels_of(candidate: Candidate) -> str:
 
 def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
     """What is special about a row; ``None``: nothing."""
-    if outcome is result.recommended and outcome.measurement is not None:
-        if meets(outcome.measurement, result.goal):
-            return Mark.RECOMMENDED
-        if not result.stays:  # what stays as it is need not be the nearest
-            return Mark.NEAREST
+    # What stays as it is was not chosen, and need not be the nearest.
+    if outcome is result.recommended and outcome.measurement is not None and not result.stays:
+        return Mark.RECOMMENDED if meets(outcome.measurement, result.goal) else Mark.NEAREST
     if outcome.role != "baseline":
         return None
     return Mark.DEFAULT if result.untuned_name == UNTUNED_NAME else Mark.AS_IT_IS

@@ -28,7 +28,8 @@ def stays_headline(result: SweepResult) -> Line:
         leave = f"Leave {result.untuned_name} ({what})"
     if result.edit.verdict == TOO_NOISY:
         other = _describe_edit(result, result.edit)
-        return Line(Kind.HEADLINE, f"Too noisy to tell whether {other} is faster. {leave}.")
+        doubt = "be sure that" if result.edit.gain_ci95[0] > 1 else "tell whether"
+        return Line(Kind.HEADLINE, f"Too noisy to {doubt} {other} is faster. {leave}.")
     return Line(Kind.HEADLINE, f"{leave}: no other setting that was measured is proven to be worth a change.")
 
 
@@ -49,6 +50,8 @@ def may_help_line(result: SweepResult) -> Line:
         text = f"What may help: {other}. It saves {saved}, and may lose more than {format_share(MAX_LOSS)}: {interval}."
     else:
         text = f"What may help: {other}, which may bring up to {format_share(high - 1)}: {interval}."
+    if edit.verdict == TOO_NOISY and low > 1:
+        text += " An interval as wide as that is too uncertain itself to prove a gain."
     return Line(Kind.DETAIL, f"{text} {_how_long(edit)}")
 
 

@@ -81,7 +81,7 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
         if origin is not None:
             place = f"{_short(origin.file, summary.cwd)}:{origin.line}"
             places.setdefault(place, []).append(
-                f"{origin.name} {old} -> {new}{_origin_note(origin, shown, old, where)}"
+                f"{origin.name} {old} -> {new}{_origin_note(origin, shown, old, where, place)}"
             )
             continue
         written = loader.written.get(name)
@@ -94,16 +94,18 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
     return listed or f"{where}: nothing to change"
 
 
-def _origin_note(origin: SettingOrigin, name: str, old: object, where: str) -> str:
+def _origin_note(origin: SettingOrigin, name: str, old: object, where: str, place: str) -> str:
     """What to know of a value that is written elsewhere: the argument, the expression, and who takes it, too."""
-    parts = [f"{name} of the loader at {where}"]
-    if origin.text != repr(old):
+    parts = [] if place == where and name == origin.name else [f"{name} of the loader at {where}"]
+    if origin.text.startswith("**"):
+        parts.append(f"comes in {origin.text}")
+    elif origin.text != repr(old):
         parts.append(f"written as {origin.text}")
     if origin.also:
         lines = ", ".join(map(str, origin.also))
         parts.append(f"the call in line {lines} takes it, too" if len(origin.also) == 1 else
                      f"the calls in lines {lines} take it, too")  # fmt: skip
-    return f" ({'; '.join(parts)})"
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _other_changes(candidate: Candidate) -> list[str]:

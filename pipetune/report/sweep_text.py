@@ -122,16 +122,31 @@ def _stays(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
     """No edit is proven to be worth it."""
     lines = [stays_headline(result), may_help_line(result)]
     if not meets(m, result.goal):
-        lines += [Line(Kind.DETAIL, _none_reaches(result)), *_why_short(result, outcome, m)]
+        lines += [Line(Kind.DETAIL, _who_reaches(result)), *_why_short(result, outcome, m)]
     return lines + _how_sure(result)
 
 
-def _none_reaches(result: SweepResult) -> str:
+def _who_reaches(result: SweepResult) -> str:
+    """That the baseline misses the target, and which candidate was measured to reach it without being proven."""
+    others = [outcome for outcome in result.ranking if outcome.measurement and meets(outcome.measurement, result.goal)]
+    if not others:
+        return _none_reaches(result)
+    names = ", ".join(describe(outcome.candidate) for outcome in others[:_MAX_TIES])
+    more = f" and {len(others) - _MAX_TIES} more" if len(others) > _MAX_TIES else ""
+    reach = "reaches" if len(others) == 1 else "reach"
+    misses = f"{capital(result.untuned_name)} misses the target of {_target(result)}"
+    return f"{misses}; {names}{more} {reach} it as measured."
+
+
+def _target(result: SweepResult) -> str:
     nvml = result.goal.metric == "nvml"
-    target = f"{format_share(result.goal.target)} {'GPU utilisation' if nvml else 'of what the accelerator can take'}"
+    return f"{format_share(result.goal.target)} {'GPU utilisation' if nvml else 'of what the accelerator can take'}"
+
+
+def _none_reaches(result: SweepResult) -> str:
     if result.complete:
-        return f"No candidate reaches the target of {target}."
-    return f"None of the candidates measured so far reaches the target of {target}."
+        return f"No candidate reaches the target of {_target(result)}."
+    return f"None of the candidates measured so far reaches the target of {_target(result)}."
 
 
 def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:

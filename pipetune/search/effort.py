@@ -114,10 +114,12 @@ def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str
         return None
     if state.space.confirm_alone and best.measurement.cores_used is None:
         return "what loading takes of the CPU is not known, so no saving could be proven"
-    if not cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
-        return None
     if not state.space.has(as_in_space(best.candidate, state.space)):
         return None  # the default, which the user's options leave out
+    if effort.least_cores == inf:
+        return f"--effort {state.goal.effort} takes the first candidate that suffices"
+    if not cores_decide(state.goal):  # what else may be saved is not foreseen
+        return None
     used = cores_of(best, best.measurement)
     saving = used - _least_cores(state, best, lead, chosen, untried)
     if saving >= max(effort.least_cores, effort.least_share * used):

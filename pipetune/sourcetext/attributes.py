@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+from pipetune.sourcetext.rivals import has_attribute_rival, has_constructor_rival, has_variable_rival
 from pipetune.sourcetext.scope import (
     Function,
     Scope,
     find_default,
     is_parameter,
     list_assigned,
+    list_guarded,
     list_modules,
     list_parameters,
     list_statements,
@@ -25,31 +28,40 @@ _NO_CALLER = 1 << 20
 
 
 def step_from_attribute(
-    value: ast.Attribute, scope: Scope, files: Sequence[str], roots: Sequence[str]
+    node: ast.Attribute, scope: Scope, files: Sequence[str], roots: Sequence[str], value: Any, program: str
 ) -> Written | None:
     """The expression that an attribute has its value from; ``None``: the text does not tell.
 
     Args:
         files: of the script.
         roots: folders in which its modules are looked for.
+        value: that the loader has in the end; other statements count only where they may have given it.
+        program: the file that is started.
     """
-    owner = value.value
+    owner = node.value
+    search = _Search(files, value, program)
     if isinstance(owner, ast.Name) and owner.id in ("self", "cls") and scope.kind is not None:
-        return _from_object(value.attr, scope, scope.kind, files)
+        return _from_object(search, node.attr, scope, scope.kind)
     if isinstance(owner, ast.Attribute) and owner.attr == "hparams" and scope.kind is not None:
-        return _from_constructor(value.attr, scope, scope.kind, files)
+        if has_attribute_rival(node.attr, scope.kind, files, value):
+            return None
+        return _from_constructor(search, node.attr, scope, scope.kind)
     if not isinstance(owner, ast.Name):
         return None
     place, inside = list_modules(scope.tree, scope.file, roots).get(owner.id, ("", None))
     if place and inside is None:
         tree = parse_file(place)
-        return None if tree is None else _only(list_assigned(tree, value.attr), value.attr, Scope(place, tree))
-    kind = _class_behind(owner.id, scope)
-    found = None if kind is None else _find_class(kind, files)
-    if found is None:
-        return None
-    definition, where = found
-    return _only(list_assigned(definition, value.attr), value.attr, where)
+        if tree is None or has_variable_rival(node.attr, Scope(place, tree), files, roots, value):
+            return None
+        return _only(list_assigned(tree, node.attr), node.attr, Scope(place, tree))
+    return _from_settings(search, node.attr, owner.id, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    files: Sequence[str]
+    value: Any
+    program: str
 
 
 def _only(assigned: Sequence[tuple[ast.stmt, ast.expr | None]], name: str, scope: Scope) -> Written | None:
@@ -59,7 +71,34 @@ def _only(assigned: Sequence[tuple[ast.stmt, ast.expr | None]], name: str, scope
     return Written(name, assigned[0][1], replace(scope, depth=_NO_CALLER, line=assigned[0][0].lineno))
 
 
-def _from_object(name: str, scope: Scope, kind: ast.ClassDef, files: Sequence[str]) -> Written | None:
+def _from_settings(search: _Search, name: str, variable: str, scope: Scope) -> Written | None:
+    """The field of a class, for a variable that is the class, or an object of it that one call makes."""
+    call = _call_behind(variable, scope)
+    kind = call.func.id if call is not None and isinstance(call.func, ast.Name) else variable
+    place = _find_class(kind, search.files)
+    if place is None or (call is None and _is_bound(variable, kind, scope)):
+        return None
+    definition, where = place
+    if call is None or find_constructor(definition) is None:
+        keywords = [] if call is None else call.keywords
+        given = next((word.value for word in keywords if word.arg == name), None)
+        if has_attribute_rival(name, definition, search.files, search.value, but=given):
+            return None
+        if call is not None and (call.args or any(word.arg is None for word in keywords)):
+            return None
+        if given is not None:
+            return Written(name, given, replace(scope, depth=_NO_CALLER, line=given.lineno))
+        return _only(list_assigned(definition, name), name, where)
+    return _from_object(search, name, replace(where, kind=definition), definition)
+
+
+def _is_bound(variable: str, kind: str, scope: Scope) -> bool:
+    """Whether a variable is something else than a class of its name."""
+    bodies = [body for body in (scope.function, scope.tree) if body is not None and not isinstance(body, ast.Lambda)]
+    return variable != kind or any(list_assigned(body, variable) for body in bodies)
+
+
+def _from_object(search: _Search, name: str, scope: Scope, kind: ast.ClassDef) -> Written | None:
     """What ``self.NAME`` is given, where one statement of the class gives it."""
     given = [
         (statement, statement.value, function)
@@ -67,13 +106,17 @@ def _from_object(name: str, scope: Scope, kind: ast.ClassDef, files: Sequence[st
         if inside is None and isinstance(statement, ast.Assign | ast.AnnAssign)
         and any(_is_own(target, name) for target in _targets(statement))
     ]  # fmt: skip
+    if has_attribute_rival(name, kind, search.files, search.value, but=given[0][1] if given else None):
+        return None
     if not given:
         return _only(list_assigned(kind, name), name, replace(scope, function=None))
     statement, value, function = given[0]
     if len(given) != 1 or value is None or function is None:
         return None
     if isinstance(value, ast.Name) and is_parameter(function, value.id):
-        return _from_constructor(value.id, scope, kind, files)
+        if list_assigned(function, value.id):
+            return None
+        return _from_constructor(search, value.id, scope, kind)
     return Written(name, value, replace(scope, function=function, kind=kind, depth=_NO_CALLER, line=statement.lineno))
 
 
@@ -88,19 +131,26 @@ def _is_own(target: ast.expr, name: str) -> bool:
     )  # fmt: skip
 
 
-def _from_constructor(name: str, scope: Scope, kind: ast.ClassDef, files: Sequence[str]) -> Written | None:
+def find_constructor(kind: ast.ClassDef) -> Function | None:
+    """The constructor that a class writes itself; ``None``: it has another class's, or one that is made for it."""
+    return next((part for part in kind.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+
+
+def _from_constructor(search: _Search, name: str, scope: Scope, kind: ast.ClassDef) -> Written | None:
     """What the only call of a class gives for a parameter of its constructor; else the parameter's default."""
-    constructor: Function | None = next(
-        (part for part in kind.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None
-    )
+    constructor = find_constructor(kind)
     if constructor is None or not is_parameter(constructor, name):
         return None
-    calls = list_calls(kind.name, files)
+    if has_constructor_rival(name, kind, search.files, search.value):
+        return None
+    calls = list_calls(kind.name, search.files, search.program)
     if len(calls) == 1:
         call, outside = calls[0]
         given = next((word.value for word in call.keywords if word.arg == name), None)
         names = list_parameters(constructor)
         position = names.index(name) - 1 if name in names else len(call.args)
+        if any(isinstance(part, ast.Starred) for part in call.args):
+            return None
         if given is None and position < len(call.args):
             given = call.args[position]
         if given is not None:
@@ -114,28 +164,31 @@ def _from_constructor(name: str, scope: Scope, kind: ast.ClassDef, files: Sequen
     return Written(name, default, where, by_default=not calls)
 
 
-def list_calls(name: str, files: Sequence[str]) -> list[tuple[ast.Call, Scope]]:
-    """Calls of something of this name in the script's files, each with the scope around it."""
+def list_calls(name: str, files: Sequence[str], program: str) -> list[tuple[ast.Call, Scope]]:
+    """Calls of something of this name in the script's files, each with the scope around it.
+
+    Args:
+        program: the file that is started; what other files do only as programs, a short trial of theirs, does not run.
+    """
     calls = []
     for file in files:
         tree = parse_file(file)
+        trials = [] if tree is None or file == program else list_guarded(tree)
         for node, function, kind in () if tree is None else walk_with_scopes(tree):
             called = getattr(node.func, "id", getattr(node.func, "attr", None)) if isinstance(node, ast.Call) else None
-            if isinstance(node, ast.Call) and called == name and tree is not None:
+            if isinstance(node, ast.Call) and called == name and tree is not None and node not in trials:
                 calls.append((node, Scope(file, tree, function, kind, _NO_CALLER, node.lineno)))
     return calls
 
 
-def _class_behind(name: str, scope: Scope) -> str | None:
-    """The class of which a variable is an object, where it is made by one call; or the name itself."""
+def _call_behind(name: str, scope: Scope) -> ast.Call | None:
+    """The call of a class that makes a variable's value, where that is assigned once."""
     for body in (scope.function, scope.tree):
         assigned = [] if body is None or isinstance(body, ast.Lambda) else list_assigned(body, name)
-        value = assigned[0][1] if len(assigned) == 1 else None
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-            return value.func.id
         if assigned:
-            return None
-    return name
+            value = assigned[0][1] if len(assigned) == 1 else None
+            return value if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
+    return None
 
 
 def _find_class(name: str, files: Sequence[str]) -> tuple[ast.ClassDef, Scope] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import PurePath
 
 from pipetune.records.script import ScriptOption
@@ -17,7 +16,7 @@ def find_value(option: ScriptOption, words: Sequence[str]) -> str | None:
 
 
 def set_option(option: ScriptOption, words: Sequence[str], value: object) -> tuple[str, ...] | None:
-    """The command with another value for an option, put where the command has one, else added at its end.
+    """The command with another value for an option, put where the command has one, else added.
 
     Returns:
         ``None``: the command does not name the program, so that an option at its end would be another program's.
@@ -28,9 +27,23 @@ def set_option(option: ScriptOption, words: Sequence[str], value: object) -> tup
         number, form, _ = place
         changed[number] = form.format(value)
         return tuple(changed)
-    if not names_program(words, option.program):
+    program = find_program(words, option.program)
+    if program is None:
         return None
-    return (*changed, f"{option.words[0]}={value}") if option.override else (*changed, option.words[0], str(value))
+    added = [f"{option.words[0]}={value}"] if option.override else [option.words[0], str(value)]
+    end = program + 1 if option.comes_first else len(changed)
+    return (*changed[:end], *added, *changed[end:])
+
+
+def find_word(name: str, words: Sequence[str]) -> str | None:
+    """The part of a command's word that names a setting, with what stands above its name: ``--num_workers``,
+    ``DATALOADER.NUM_WORKERS``, ``data.num_workers`` of ``data.num_workers=4``; ``None``: the command does not name it.
+    """
+    for word in words:
+        key = word.partition("=")[0]
+        if re.split(r"[.]", key.lstrip("-+").replace("-", "_"))[-1].lower() == name.lower():
+            return key
+    return None
 
 
 def _find(option: ScriptOption, words: Sequence[str]) -> tuple[int, str, str] | None:
@@ -52,10 +65,14 @@ def _find(option: ScriptOption, words: Sequence[str]) -> tuple[int, str, str] | 
     return None
 
 
-def names_program(words: Sequence[str], program: str) -> bool:
-    """Whether a command starts a file of this name itself, or as a module; behind a shell's text it does not."""
+def find_program(words: Sequence[str], program: str) -> int | None:
+    """The number of the word with which a command starts a file, itself or as a module; ``None``: none does, as behind
+    a shell's text."""
     file = PurePath(program)
-    modules = [after for word, after in pairwise(words) if word == "-m"]
-    return any(PurePath(word).name == file.name and " " not in word for word in words) or any(
-        module.rpartition(".")[2] in (file.stem, file.parent.name) for module in modules
-    )
+    for number, word in enumerate(words):
+        if PurePath(word).name == file.name and " " not in word:
+            return number
+        is_module = number > 0 and words[number - 1] == "-m"
+        if is_module and word.rpartition(".")[2] in (file.stem, file.parent.name):
+            return number
+    return None

@@ -7,15 +7,20 @@ decides, and the constructor's own call is named instead.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipetune.records.script import SettingOrigin, SourceCall
 from pipetune.sourcetext.attributes import list_calls, step_from_attribute
 from pipetune.sourcetext.callers import find_caller, find_given, find_position, find_written
+from pipetune.sourcetext.command_options import find_word
 from pipetune.sourcetext.config_files import find_in_config
+from pipetune.sourcetext.dictionaries import list_changes, list_defaults, list_takers
+from pipetune.sourcetext.environment import has_variable
+from pipetune.sourcetext.expressions import list_names, may_give
 from pipetune.sourcetext.only_setting import find_only_setting
+from pipetune.sourcetext.rivals import has_variable_rival, is_bound_between, is_stored
 from pipetune.sourcetext.scope import (
     Scope,
     find_call,
@@ -25,7 +30,6 @@ from pipetune.sourcetext.scope import (
     list_files,
     list_modules,
     list_roots,
-    list_statements,
     parse_file,
 )
 from pipetune.sourcetext.written import Written
@@ -40,11 +44,17 @@ TRAINER_NAMES = {
 } | {"batch_size": "per_device_train_batch_size"}
 
 
+class _UnclearError(Exception):
+    """Several places may have given a loader the value."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     calls: Sequence[SourceCall]
     roots: Sequence[str]
     files: Sequence[str]
+    value: Any
+    """That the loader has; of several places only those count that may have given it."""
     steps: list[None]
     """As many as were made."""
 
@@ -53,12 +63,13 @@ class _Search:
         return len(self.steps) <= _MAX_STEPS
 
 
-def follow_argument(argument: str, calls: Sequence[SourceCall]) -> Written | None:
+def follow_argument(argument: str, calls: Sequence[SourceCall], value: Any) -> Written | None:
     """Where the value of a loader's argument is written.
 
     Args:
         argument: under the name that the constructor has for it.
         calls: the constructor's call and, outwards, those that led to it.
+        value: that the loader has.
 
     Returns:
         ``None``: the text does not tell, or nothing is written.
@@ -68,9 +79,13 @@ def follow_argument(argument: str, calls: Sequence[SourceCall]) -> Written | Non
     place = find_call(calls[0], 0)
     if place is None:
         return None
-    search = _Search(calls, list_roots(calls), list_files(calls), [])
+    search = _Search(calls, list_roots(calls), list_files(calls), value, [])
     call, scope = place
-    return _from_call(search, call, scope, argument, _POSITIONS.get(argument)) or _from_trainer(search, argument)
+    try:
+        written = _from_call(search, call, scope, argument, _POSITIONS.get(argument))
+    except _UnclearError:
+        return None
+    return written or _from_trainer(search, argument)
 
 
 def find_origin(
@@ -82,37 +97,54 @@ def find_origin(
         value: that the loader has.
         words: of the command, which may name configuration files.
     """
-    written = follow_argument(argument, calls)
+    files = list_files(calls)
+    written = follow_argument(argument, calls, value)
     if written is None:  # it may come in a dictionary that was read from a file
-        place = find_call(calls[0], 0) if calls else None
-        hidden = place is not None and any(keyword.arg is None for keyword in place[0].keywords)
-        return find_in_config(argument, value, words, list_files(calls)) if hidden else None
-    key = written.name if written.by_default else _last_key(written.value)
-    if key is not None:
-        files = list_files(calls)
-        configured = find_in_config(key, value, words, files) or find_only_setting(key, value, files)
+        return _find_hidden(argument, calls, value, words, files)
+    names = [written.name] if written.by_default else list_names(written.value)
+    is_constant = not names
+    if names:
+        kind = written.scope.kind.name if written.by_default and written.scope.kind is not None else None
+        configured = find_in_config(names, value, words, files, kind)
+        if configured is not None and is_stored(names[-1], value, files):
+            return None
+        configured = configured or find_only_setting(names, value, files)
+        if configured is not None:
+            is_given = find_word(names[-1], words) is not None or has_variable(names[-1], value)
+            return None if is_given else configured
+    if (written.scope.file, written.value.lineno) == _line_of(calls, written) or not may_give(written.value, value):
+        return None
+    if (is_constant or written.by_default) and find_word(written.name, words) is not None:
+        return None
+    if is_constant and has_variable(written.name, value):
+        return None
+    if is_constant and _is_replaced(written.scope.tree):
+        configured = find_in_config([written.name], value, words, files)
         if configured is not None:
             return configured
-    if (written.scope.file, written.value.lineno) == _line_of(calls, written):
-        return None
-    try:
-        if ast.literal_eval(written.value) != value:
-            return None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass  # computed when the script runs
     return SettingOrigin(
         file=written.scope.file, line=written.value.lineno, name=written.name, text=ast.unparse(written.value),
         also=written.also,
     )  # fmt: skip
 
 
-def _last_key(value: ast.expr) -> str | None:
-    """The last name of ``cfg.data.num_workers`` or ``cfg["data"]["num_workers"]``; ``None``: it is neither."""
-    if isinstance(value, ast.Attribute):
-        return value.attr
-    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
-        return str(value.slice.value)
-    return None
+def _find_hidden(
+    argument: str, calls: Sequence[SourceCall], value: Any, words: Sequence[str], files: Sequence[str]
+) -> SettingOrigin | None:
+    """The line of a configuration file from which an argument came in a dictionary: ``**config["loader"]``."""
+    place = find_call(calls[0], 0) if calls else None
+    taken = [] if place is None else [word.value for word in place[0].keywords if word.arg is None]
+    if not taken or find_word(argument, words) is not None:
+        return None
+    return find_in_config([*list_names(taken[-1])[1:], argument], value, words, files)
+
+
+def _is_replaced(tree: ast.Module) -> bool:
+    """Whether a module's variables may be set by text that it runs, as of a configuration: ``exec``, ``globals()``."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals")
+        for node in ast.walk(tree)
+    )
 
 
 def _line_of(calls: Sequence[SourceCall], written: Written) -> tuple[str, int]:
@@ -139,9 +171,9 @@ def _from_expression(search: _Search, here: Written) -> Written:
         return here
     value, scope = here.value, here.scope
     if isinstance(value, ast.Name):
-        return _from_name(search, value.id, here) or here
+        return (None if is_bound_between(value, scope) else _from_name(search, value.id, here)) or here
     if isinstance(value, ast.Attribute):
-        before = step_from_attribute(value, scope, search.files, search.roots)
+        before = step_from_attribute(value, scope, search.files, search.roots, search.value, search.calls[-1].file)
         return here if before is None else _from_expression(search, before)
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
         inside = _from_mapping(search, value.value, scope, str(value.slice.value))
@@ -159,6 +191,8 @@ def _from_name(search: _Search, name: str, here: Written) -> Written | None:
             return _from_only(search, assigned, name, scope)
     assigned = list_assigned(scope.tree, name)
     if assigned:
+        if has_variable_rival(name, scope, search.files, search.roots, search.value):
+            return None
         return _from_only(search, assigned, name, Scope(scope.file, scope.tree, depth=scope.depth))
     return _from_import(search, name, scope)
 
@@ -194,7 +228,8 @@ def _from_caller(search: _Search, name: str, scope: Scope) -> Written | None:
         return None
     call, outside = place
     given = _from_call(search, call, outside, name, find_position(name, call, scope))
-    if given is not None or any(keyword.arg is None for keyword in call.keywords):
+    unpacked = any(keyword.arg is None for keyword in call.keywords)
+    if given is not None or unpacked or any(isinstance(part, ast.Starred) for part in call.args):
         return given
     default = find_default(function, name)
     return None if default is None else Written(name, default, scope)
@@ -204,7 +239,7 @@ def _from_trainer(search: _Search, argument: str) -> Written | None:
     """What the only call of ``TrainingArguments``, or of a class like it, says for a loader that a trainer makes."""
     name = TRAINER_NAMES.get(argument)
     kinds = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
-    calls = [pair for kind in kinds for pair in list_calls(kind, search.files)]
+    calls = [pair for kind in kinds for pair in list_calls(kind, search.files, search.calls[-1].file)]
     if name is None or len(calls) != 1:
         return None
     call, scope = calls[0]
@@ -226,6 +261,9 @@ def _from_mapping(search: _Search, value: ast.expr, scope: Scope, name: str) -> 
     elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
         inner = [_from_mapping(search, part, scope, name) for part in value.args]
         return _from_call(search, value, scope, name, None) or next((part for part in inner if part), None)
+    elif isinstance(value, ast.IfExp):
+        arms = [_from_mapping(search, arm, scope, name) for arm in (value.body, value.orelse)]
+        return _choose(search, [arm for arm in arms if arm is not None])
     elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
         right = _from_mapping(search, value.right, scope, name)
         return right or _from_mapping(search, value.left, scope, name)
@@ -237,27 +275,64 @@ def _from_mapping(search: _Search, value: ast.expr, scope: Scope, name: str) -> 
 def _from_named_mapping(search: _Search, variable: str, scope: Scope, name: str) -> Written | None:
     function = scope.function
     if function is not None and function.args.kwarg is not None and function.args.kwarg.arg == variable:
-        return _from_changes(search, function, variable, scope, name) or _from_caller(search, name, scope)
+        return _from_changes(search, function, variable, scope, name, before=lambda: _from_caller(search, name, scope))
     if function is not None and is_parameter(function, variable):
-        changed = _from_changes(search, function, variable, scope, name)
-        given = None if changed is not None else find_given(variable, scope, search.calls)
-        return changed if given is None else _from_mapping(search, given.value, given.scope, name)
+        return _from_changes(
+            search, function, variable, scope, name, before=lambda: _from_given(search, variable, scope, name)
+        )
     if function is not None and list_assigned(function, variable):
         return _from_changes(search, function, variable, scope, name)
     outside = Scope(scope.file, scope.tree, depth=scope.depth)
     return _from_changes(search, scope.tree, variable, outside, name, scope.line)
 
 
+def _from_given(search: _Search, variable: str, scope: Scope, name: str) -> Written | None:
+    """The value of a key in the dictionary that a call gives for a parameter."""
+    given = find_given(variable, scope, search.calls)
+    return None if given is None else _from_mapping(search, given.value, given.scope, name)
+
+
 def _from_changes(
-    search: _Search, body: ast.AST, variable: str, scope: Scope, name: str, line: int | None = None
-) -> Written | None:
-    """The last of what a dictionary is made from and changed with that has a key."""
-    for part in _changes(body, variable, scope.line):
-        inside = _from_part(search, part, scope, name)
+    search: _Search, body: ast.AST, variable: str, scope: Scope, name: str, line: int | None = None,
+    before: Callable[[], Written | None] = lambda: None,
+) -> Written | None:  # fmt: skip
+    """The last of what a dictionary is made from and changed with that has a key.
+
+    Args:
+        before: finds the key in what the dictionary holds before the first of its changes.
+    """
+    places = []
+    for change in list_changes(body, variable, scope.line):
+        inside = _from_part(search, change.value, scope, name)
         if inside is not None:
-            also = inside.also or _other_takers(body, variable, scope.line if line is None else line)
-            return replace(inside, also=also)
-    return None
+            places.append(inside)
+            if change.is_certain:
+                return _with_takers(_choose(search, places), body, variable, scope.line if line is None else line)
+    earlier = before()
+    if earlier is not None:
+        return _choose(search, [*places, earlier])
+    for default in list_defaults(body, variable, scope.line):
+        inside = _from_part(search, default, scope, name)
+        places += [] if inside is None else [inside]
+    return _with_takers(_choose(search, places), body, variable, scope.line if line is None else line)
+
+
+def _choose(search: _Search, places: Sequence[Written]) -> Written | None:
+    """The only one of several places that may have given the loader its value.
+
+    Raises:
+        _UnclearError: several may have.
+    """
+    possible = [place for place in places if may_give(place.value, search.value)]
+    if len(possible) > 1:
+        raise _UnclearError
+    return next(iter(possible or places), None)
+
+
+def _with_takers(inside: Written | None, body: ast.AST, variable: str, line: int) -> Written | None:
+    if inside is None:
+        return None
+    return replace(inside, also=inside.also or list_takers(body, variable, line))
 
 
 def _from_part(search: _Search, part: ast.expr, scope: Scope, name: str) -> Written | None:
@@ -267,40 +342,3 @@ def _from_part(search: _Search, part: ast.expr, scope: Scope, name: str) -> Writ
             (inside for value in part.args if (inside := _from_mapping(search, value, place, name))), None
         )
     return _from_mapping(search, part, place, name)
-
-
-def _changes(body: ast.AST, variable: str, before_line: int) -> list[ast.expr]:
-    """What a dictionary is made from and changed with, the last first: values, ``update`` calls, single keys."""
-    parts: list[ast.expr] = []
-    for statement in list_statements(body):
-        if statement.lineno > before_line:
-            continue
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name) and target.id == variable:
-                    parts.append(statement.value)
-                elif isinstance(target, ast.Subscript) and _is_name(target.value, variable):
-                    parts.append(ast.copy_location(ast.Dict([target.slice], [statement.value]), statement))
-        elif isinstance(statement, ast.AnnAssign) and _is_name(statement.target, variable):
-            parts += [] if statement.value is None else [statement.value]
-        elif isinstance(statement, ast.AugAssign) and _is_name(statement.target, variable):
-            parts.append(statement.value)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            method = statement.value.func
-            if isinstance(method, ast.Attribute) and method.attr == "update" and _is_name(method.value, variable):
-                parts.append(statement.value)
-    return parts[::-1]
-
-
-def _is_name(value: ast.expr, name: str) -> bool:
-    return isinstance(value, ast.Name) and value.id == name
-
-
-def _other_takers(body: ast.AST, variable: str, line: int) -> tuple[int, ...]:
-    """Lines of other calls that take the same dictionary with ``**``."""
-    return tuple(sorted({
-        node.lineno
-        for node in ast.walk(body)
-        if isinstance(node, ast.Call) and node.lineno != line
-        and any(word.arg is None and _is_name(word.value, variable) for word in node.keywords)
-    }))  # fmt: skip

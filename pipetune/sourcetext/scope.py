@@ -79,6 +79,12 @@ def list_statements(body: ast.AST) -> Iterator[ast.stmt]:
             yield from list_statements(child)
 
 
+def list_guarded(tree: ast.Module) -> list[ast.AST]:
+    """All nodes below ``if __name__ == "__main__":``."""
+    guards = [node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+    return [part for guard in guards for part in ast.walk(guard)]
+
+
 def list_assigned(body: ast.AST, name: str) -> list[tuple[ast.stmt, ast.expr | None]]:
     """Statements that give a variable a value, each with the value; ``None``: the value is computed or unpacked."""
     assigned: list[tuple[ast.stmt, ast.expr | None]] = []

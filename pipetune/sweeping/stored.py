@@ -8,9 +8,10 @@ from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
+from pipetune.records.audit import Audit
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
-from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
+from pipetune.records.summaries import AS_IT_IS, DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.result import SweepResult, conclude
@@ -51,7 +52,7 @@ def sweep_result(run: Run) -> SweepResult:
             goal=from_dict(Goal, run.info["goal"]),
             space=replace(space, excluded=frozenset(candidate for candidate, _ in does_not_fit)),
             accelerator=accelerator,
-            dataset={"name": asked["dataset"], **(stored.get("dataset") or {})},  # type: ignore[typeddict-item]
+            dataset=_dataset_of(stored, str(asked["dataset"])),
             workload=workload,
             host=run.info.get("host") or {},
             usable_cores=run.usable_cores,
@@ -70,6 +71,15 @@ def sweep_result(run: Run) -> SweepResult:
             f"{run.path}: run.json is missing or damaged ({type(error).__name__}: {error})",
             hint="pipetune.load still reads its outcomes and timelines",
         ) from error
+
+
+def _dataset_of(stored: dict[str, Any], name: str) -> DatasetSummary:
+    """The images as the run has described them; of one that did not come to its end the name alone."""
+    dataset: Any = {"name": name, **(stored.get("dataset") or {})}
+    if isinstance(dataset.get("audit"), dict):
+        dataset["audit"] = from_dict(Audit, dataset["audit"])
+    summary: DatasetSummary = dataset
+    return summary
 
 
 def _require_usual_size(space: Space) -> None:

@@ -42,7 +42,16 @@ def choose_candidate(choice: Candidate | Run | str | Path) -> tuple[Candidate, d
     if dataset and not dataset.startswith(SCHEME):
         # Relative to the folder in which the sweep was started.
         dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
-    return _decoding_where_measured(outcome.candidate, known), {**known, "dataset": dataset or None}
+    return _decoding_where_measured(outcome.candidate, known), {**known, "dataset": dataset or None, **_bad_images(run)}
+
+
+def _bad_images(run: Run) -> dict[str, Any]:
+    """The folder of the run's images, and the paths of those that a decoder could not decode."""
+    stored = run.result.get("dataset")
+    root, paths = (stored.get(name) for name in ("root", "undecodable")) if isinstance(stored, dict) else (None, None)
+    if not isinstance(root, str) or not isinstance(paths, list):
+        return {}
+    return {"root": root, "undecodable": [path for path in paths if isinstance(path, str)]}
 
 
 def choose_recipe(augment: str | None, known: Mapping[str, Any]) -> str:

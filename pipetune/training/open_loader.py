@@ -15,7 +15,6 @@ from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS, augments
 from pipetune.candidates.space import canonical
-from pipetune.datasets.image_notes import count_noun, list_folder_notes, list_label_notes
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
@@ -34,6 +33,7 @@ from pipetune.registry import (
 )
 from pipetune.runs.run import Run
 from pipetune.training.choice import choose_candidate, choose_recipe
+from pipetune.training.left_out import find_undecodable, leave_out_images, warn_of_data
 from pipetune.training.loader import ARRAYS, TORCH, TrainingLoader
 from pipetune.training.ranks import agree, place_of
 
@@ -44,8 +44,6 @@ _DEFAULT_IMAGE_SIZE = 224
 _MOST_SEED = 2**32 - 1
 #: A limit that no data set reaches: all images are used.
 _NO_LIMIT = 2**62
-#: So many files that are left out are named.
-_MOST_NAMED = 5
 
 
 def open_loader(
@@ -110,7 +108,7 @@ def open_loader(
         shuffle: draw a new order for each epoch; ``False``: the order of the paths.
         drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
-        leave_out: paths of images that are not used, because they do not decode, say.
+        leave_out: paths of images that are not used; those that did not decode in a ``Run`` are left out anyway.
         skip_empty_classes: leave out class folders without images, so that the classes behind them have lower numbers
             than with ``ImageFolder``. Otherwise such a folder is an error.
         rank: number of this process, and ``world_size``: number of processes; by default those of
@@ -131,6 +129,7 @@ def open_loader(
     """
     failure: Exception | None = None
     images: ImageSet | None = None
+    undecodable: list[str] = []
     # Whatever fails on one rank has to reach the others, which wait for it in `agree`.
     try:
         candidate, known = choose_candidate(choice)
@@ -170,7 +169,8 @@ def open_loader(
             os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT,
             workers=round(usable_cores()) or 1, strict=True, skip_empty_classes=skip_empty_classes,
         )  # fmt: skip
-        images = _leave_out(images, leave_out)
+        undecodable = find_undecodable(known, images)
+        images = leave_out_images(images, [*leave_out, *undecodable])
     except Exception as error:
         failure = error
     if rank is None and world_size is None:
@@ -180,7 +180,7 @@ def open_loader(
     assert images is not None
     assert augment is not None
     rank, world_size = place_of(rank, world_size)
-    _warn_of_data(images)
+    warn_of_data(images, undecodable)
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
@@ -295,33 +295,6 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
 
 def _may_be_loaded_by(loader: str, backend: Backend) -> bool:
     return any(one.name == loader for one in loaders_of(backend))
-
-
-def _leave_out(images: ImageSet, paths: Collection[str | Path]) -> ImageSet:
-    """The data set without some images.
-
-    Raises:
-        UsageError: none would be left.
-    """
-    if not paths:
-        return images
-    unwanted = {os.path.abspath(path) for path in paths}
-    kept = tuple(image for image in images.images if image.path not in unwanted)
-    if not kept:
-        raise UsageError("leave_out names every image", hint="name fewer of them")
-    return replace(images, images=kept)
-
-
-def _warn_of_data(images: ImageSet) -> None:
-    """Warn of what is left out, and of labels: training data are never left out in silence."""
-    if images.skipped_count:
-        named = "; ".join(f"{path!r}: {reason}" for path, reason in images.skipped[:_MOST_NAMED])
-        more = f"; and {images.skipped_count - _MOST_NAMED} more" if images.skipped_count > _MOST_NAMED else ""
-        files = count_noun(images.skipped_count, "file", "files")
-        warnings.warn(f"pipetune leaves out {files}: {named}{more}", stacklevel=3)
-    labels = () if images.audit is None else list_label_notes(images.audit)
-    for note in (*list_folder_notes(images), *labels):
-        warnings.warn(note, stacklevel=3)
 
 
 def _check_room(candidate: Candidate, image_size: int) -> None:

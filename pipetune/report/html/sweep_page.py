@@ -7,9 +7,9 @@ from typing import Any
 
 from pipetune.augmentation.recipes import RECIPES
 from pipetune.candidates.describe import describe
-from pipetune.datasets.image_notes import count_noun
+from pipetune.datasets.image_notes import count_noun, describe_audit
 from pipetune.records.redact import redact_line
-from pipetune.records.summaries import WorkloadSummary
+from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_of_sweep, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
@@ -31,6 +31,8 @@ _STATUS = {
 }
 
 
+#: Images that did not decode, of which the names are shown.
+_MAX_UNDECODABLE_NAMED = 5
 _HOST_HEADERS = [
     Header("host", "text"),
     *(Header(name, "number") for name in (
@@ -100,6 +102,16 @@ def name_of_chosen(result: SweepResult) -> str:
     return "Recommended" if recommended else "Nearest to the target"
 
 
+def _named_outcomes(result: SweepResult) -> list[tuple[str, Outcome]]:
+    """The baseline and the recommended candidate, each with its title; one where they are the same."""
+    name, chosen = name_of_chosen(result), result.recommended
+    if chosen is not None and chosen is result.baseline:
+        what = result.untuned_name.removesuffix(" as it is") if result.stays else result.untuned_name
+        return [(f"{capital(what)}, {name[:1].lower()}{name[1:]}", chosen)]
+    named = ((capital(result.untuned_name), result.baseline), (name, chosen))
+    return [(title, outcome) for title, outcome in named if outcome is not None]
+
+
 def _row(result: SweepResult, outcome: Outcome, columns: tuple[Column, ...]) -> Row:
     cells = [(UNKNOWN if cell.text is None else cell.text, cell.sort) for cell in cells_of(columns, result, outcome)]
     return Row(
@@ -114,15 +126,13 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
     if ceiling is not None:
         several = f"{len(ceiling.ranks)} x " if ceiling.ranks else ""
         tiles.append(("max ingestion rate", format_rate(ceiling.samples_per_s), several + result.accelerator.name))
-    for name, outcome in (
-        (capital(result.untuned_name), result.baseline),
-        (name_of_chosen(result), result.recommended),
-    ):
-        if outcome is not None and outcome.measurement is not None:
+    for name, outcome in _named_outcomes(result):
+        if outcome.measurement is not None:
             goodput = outcome.measurement.goodput
             share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
             tiles.append((name, format_interval(outcome.measurement), share))
-    if result.speedup is not None and result.speedup_ci95 is not None and not result.stays:
+    is_edit = result.recommended is not result.baseline
+    if result.speedup is not None and result.speedup_ci95 is not None and is_edit:
         low, high = result.speedup_ci95
         tiles.append(("speed-up", f"{result.speedup:.2f}x", f"95 % interval {low:.2f} to {high:.2f}"))
     return tiles
@@ -157,12 +167,9 @@ def _script_notes(result: SweepResult) -> list[str]:
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:
     found = []
-    for name, outcome in (
-        (capital(result.untuned_name), result.baseline),
-        (name_of_chosen(result), result.recommended),
-    ):
-        diagnosis = None if outcome is None else result.diagnose(outcome)
-        if outcome is not None and diagnosis is not None:
+    for name, outcome in _named_outcomes(result):
+        diagnosis = result.diagnose(outcome)
+        if diagnosis is not None:
             found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})
     return found
 
@@ -208,12 +215,21 @@ def _ranks(work: WorkloadSummary) -> str | None:
     return f"{count}, {ends}{bound.get(str(work.get('bind')), '')}"
 
 
+def _undecodable(data: DatasetSummary) -> str | None:
+    """The first images that a decoder met and could not decode during the sweep; ``None``: there was none."""
+    paths = data.get("undecodable") or []
+    more = f" and {len(paths) - _MAX_UNDECODABLE_NAMED:,} more" if len(paths) > _MAX_UNDECODABLE_NAMED else ""
+    return ", ".join(map(repr, paths[:_MAX_UNDECODABLE_NAMED])) + more if paths else None
+
+
 def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any]]:
     data, work = result.dataset, result.workload
-    images = data.get("images")
+    images, audit = data.get("images"), data.get("audit")
     facts = [
         ("data set", data.get("name")), ("folder", data.get("root") if images else None),
         ("images", None if not images else f"{images:,} in {count_noun(data.get('classes', 0), 'class', 'classes')}"),
+        ("of what was found", None if audit is None else describe_audit(audit)),
+        ("left out, because they do not decode", _undecodable(data)),
         ("mean file", format_bytes(round(data["mean_bytes"])) if data.get("mean_bytes") else None),
         ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
                         if data.get("median_width_px") else None),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import random
 import struct
@@ -7,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from pipetune.datasets.image_header import MAX_READ_BYTES, Header, NotAnImage, parse_header, read_header
 from tests.unit.datasets.images import encode, exif, segment, with_segments
@@ -268,3 +270,13 @@ def test_random_bytes_raise_nothing_else(start: bytes) -> None:
     for _ in range(3000):
         found = parsed(start + rng.randbytes(rng.randrange(300)))
         assert found.width * found.height > 0 if isinstance(found, Header) else found
+
+
+def test_an_animated_png_is_its_still_image_where_that_is_a_frame_and_is_refused_otherwise() -> None:
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "green", "blue")]
+    animated, apart = (io.BytesIO(), io.BytesIO())
+    frames[0].save(animated, "PNG", save_all=True, append_images=frames[1:])
+    frames[0].save(apart, "PNG", save_all=True, append_images=frames[1:], default_image=True)
+    assert parse_header(animated.getvalue()).width == 8
+    with pytest.raises(NotAnImage, match="whose still image is none of its frames"):
+        parse_header(apart.getvalue())

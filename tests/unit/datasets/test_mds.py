@@ -157,3 +157,17 @@ def test_a_sample_that_is_longer_than_its_place(tmp_path: Path) -> None:
     found = members_of_mds(str(shard(tmp_path / "one.mds", [sample(b"x", 1), broken], described())))
     assert len(found.members) == 1
     assert "damaged after 1 image" in found.tally.kept[0][1]
+
+
+def test_a_shard_that_the_index_does_not_name_is_left_out_as_by_streaming(tmp_path: Path) -> None:
+    for name in ("shard.00000.mds", "shard.00001.mds"):
+        shard(tmp_path / name, [sample(jpeg(), 0)], described())
+    rows = [{**described(), "raw_data": {"basename": "shard.00000.mds"}}]
+    (tmp_path / "index.json").write_text(json.dumps({"shards": rows}))
+    images = open_dataset(str(tmp_path), seed=0, limit_bytes=1 << 30, workers=1)
+    assert [image.path for image in images.images] == [str(tmp_path / "shard.00000.mds/0")]
+    assert images.skipped == (
+        (str(tmp_path / "shard.00001.mds"), "is not named in index.json, so streaming does not read it"),
+    )
+    assert images.audit is not None
+    assert (images.audit.members, images.audit.is_complete) == (1, True)

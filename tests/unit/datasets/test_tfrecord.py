@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.datasets.index import ImageSet
+from pipetune.datasets.open_dataset import open_dataset
 from pipetune.datasets.shards import scan_shards
 from pipetune.datasets.tfrecord import checksum, mask_checksum, members_of_tfrecord
 from tests.bad_images import jpeg
@@ -120,3 +121,15 @@ def test_damage_loses_nothing_that_stands_before_it(tmp_path: Path) -> None:
     assert len(found.members) == 1
     assert "damaged after 1 image" in found.tally.kept[0][1]
     assert members_of_tfrecord(str(tmp_path / "none")).tally.kept[0][1] == "No such file or directory"
+
+
+def test_integers_that_may_be_labels_under_another_name_are_told_where_there_are_no_labels(tmp_path: Path) -> None:
+    image = entry("image", text(jpeg()))
+    other = example(image, entry("image/object/class/label", packed(1, 2)))
+    images = open_dataset(str(written(tmp_path, other * 2)), seed=0, limit_bytes=1 << 30, workers=1)
+    assert images.audit is not None
+    assert images.audit.unread_columns == ("image/object/class/label",)
+    labelled = example(image, entry("label", packed(1)), entry("height", packed(32)))
+    images = open_dataset(str(written(tmp_path, labelled)), seed=0, limit_bytes=1 << 30, workers=1)
+    assert images.audit is not None
+    assert images.audit.unread_columns == ()

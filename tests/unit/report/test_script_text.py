@@ -235,3 +235,20 @@ def test_what_workers_that_live_on_came_to_is_told() -> None:
     assert summary.loader is not None
     told = replace(summary, loader=replace(summary.loader, renewed_with_epochs=("set_epoch",)))
     assert any("is told of each epoch (set_epoch)" in note for note in script_notes(told, chosen, [chosen]))
+
+
+def test_the_dictionary_in_which_a_value_comes_is_named() -> None:
+    origin = SettingOrigin(file="/job/train.py", line=42, name="num_workers", text="**options")
+    line = setting_line(replace(SUMMARY, origins={"num_workers": origin}), replace(OWN, num_workers=7))
+    assert line == "train.py:42: num_workers 4 -> 7 (comes in **options)"
+
+
+def test_a_field_of_the_trainers_arguments_is_named() -> None:
+    origin = SettingOrigin(
+        file="/job/train.py", line=42, name="dataloader_num_workers", text="a field of TrainingArguments"
+    )
+    line = setting_line(replace(SUMMARY, origins={"num_workers": origin}), replace(OWN, num_workers=7))
+    assert line == (
+        "train.py:42: dataloader_num_workers 4 -> 7 "
+        "(num_workers of the loader at train.py:42; written as a field of TrainingArguments)"
+    )

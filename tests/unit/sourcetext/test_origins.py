@@ -141,7 +141,7 @@ def test_a_value_is_followed_to_where_it_is_written(name: str, tmp_path: Path) -
         "DataLoader([], num_workers=4)",
         "DataLoader([])",
         "DataLoader([], num_workers=int('4'))",
-        "kwargs = {'num_workers': 4} if len([]) == 0 else {}\nDataLoader([], **kwargs)",
+        "kwargs = {'num_workers': 4} if len([]) == 0 else {'num_workers': 2 + 2}\nDataLoader([], **kwargs)",
         "n = 4\nif n > 9:\n    n = 5\nDataLoader([], num_workers=n)",
         "k = {}\nif k:\n    k.update(num_workers=1)\nDataLoader([], **k)",
         "DataLoader([],\n  num_workers=4,\n)",

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.records.audit import MEMBERS, Audit
 from pipetune.records.sweep import HostShare
 from pipetune.report.html.page import Figure
 from pipetune.report.html.sweep_page import sweep_page
@@ -34,6 +35,12 @@ def test_the_page_says_what_the_screen_says() -> None:
     assert "something was lost" in page.text
     assert "pipetune sweep" in page.text
     assert "A & B" in page.text
+
+
+def test_a_default_that_is_recommended_is_stated_once() -> None:
+    text = Page(sweep(CEILING, outcome("pillow", 0, rate=1200.0, ceiling=1250.0, role="baseline"))).text
+    assert text.count("PyTorch's default, recommended") == 2, "a number, and the evidence"
+    assert "speed-up" not in text
 
 
 def test_every_number_of_the_ranking_is_that_of_the_json() -> None:
@@ -118,3 +125,11 @@ def test_hosts_have_a_table_and_their_names_are_escaped() -> None:
     assert "<n1>" not in page
     assert "150 MB/s" in page
     assert "Hosts of this configuration" not in sweep()
+
+
+def test_the_account_of_the_data_set_and_what_does_not_decode() -> None:
+    audit = Audit(unit=MEMBERS, members=24, used=16, rejected=6, other={"json": 2}, labels=16, matched=16)
+    text = Page(sweep(dataset={"name": "set", "images": 16, "audit": audit, "undecodable": ["/set/1.jpg"]})).text
+
+    assert "24 members: 16 images used, 6 rejected, 2 other (2 json); 16 labels: 16 matched, 0 unmatched" in text
+    assert "'/set/1.jpg'" in text
