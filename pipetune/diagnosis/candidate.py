@@ -21,6 +21,8 @@ from pipetune.units import format_share
 _STEP_CORES = 0.05
 #: A share of the time below which the accelerator is said never to wait: it is printed as 0 %.
 _NEVER_WAITS = 0.005
+#: What is missing where nothing of /proc could be read.
+_NO_CPU_TIME = ("CPU time of the machine and of the loader (/proc was not readable)",)
 
 
 def diagnose(
@@ -56,8 +58,8 @@ def diagnose(
     if m.psi_io_some_pct is not None and m.psi_io_some_pct >= causes.DISK_PSI_PCT and from_disk >= causes.DISK_BYTES:
         return _diagnosis(causes.DISK, lost, f"{severity}: loader workers wait for storage", evidence)
     if m.cpu_busy_pct is None or m.cores_used is None:
-        missing = ("CPU time of the machine and of the loader (/proc was not readable)",)
-        return _diagnosis(causes.UNDETERMINED, lost, f"{severity}, cause undetermined", evidence, missing=missing)
+        sentence = f"{severity}: the cause is undetermined"
+        return _diagnosis(causes.UNDETERMINED, lost, sentence, evidence, missing=_NO_CPU_TIME)
     own_cores = m.cores_used + (m.step_cores or 0.0)
     own_share = own_cores / usable_cores
     # Under a quota the load is that of more cores than may be used: what counts is how many of them are left.
@@ -126,7 +128,7 @@ def _lost(m: Measurement) -> float:
 def _severity(m: Measurement, target: float | None) -> str:
     """How much the accelerator waits for its input, in words, by the wait that was measured."""
     if target is not None and m.goodput is not None and m.goodput >= target:
-        return "enough for the target"
+        return "enough for the target; why it is no faster"
     waits = min(_lost(m), max(m.data_wait_frac, waiting_frac(m)))
     return "highly input bound" if waits >= causes.HIGH_LOST else "input bound"
 

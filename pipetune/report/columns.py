@@ -104,11 +104,9 @@ def pixels_of(candidate: Candidate) -> str:
 
 def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
     """What is special about a row; ``None``: nothing."""
-    if outcome is result.recommended and outcome.measurement is not None:
-        if meets(outcome.measurement, result.goal):
-            return Mark.RECOMMENDED
-        if not result.stays:  # what stays as it is need not be the nearest
-            return Mark.NEAREST
+    # What stays as it is was not chosen, and need not be the nearest.
+    if outcome is result.recommended and outcome.measurement is not None and not result.stays:
+        return Mark.RECOMMENDED if meets(outcome.measurement, result.goal) else Mark.NEAREST
     if outcome.role != "baseline":
         return None
     return Mark.DEFAULT if result.untuned_name == UNTUNED_NAME else Mark.AS_IT_IS
@@ -165,7 +163,7 @@ COLUMNS: tuple[Column, ...] = (
            sort=lambda m: m.samples_per_s),
     Column(name="goodput", header="goodput", read=lambda _, __, m: m.goodput, show=format_share),
     Column(name="util", header="util", read=lambda _, __, m: m.gpu_util_pct, show=format_percent,
-           of_accelerator=True, surfaces=_NOT_BRIEF),
+           of_accelerator=True, surfaces=_NOT_BRIEF, where_read=True),
     Column(name="data_wait", header="data wait", read=lambda _, __, m: m.data_wait_frac, show=format_share),
     Column(name="rank_wait", header="rank wait", read=lambda _, __, m: m.others_wait_frac, show=format_share,
            of_ranks=True),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import has_own_start, last_round, limit_of, next_block, unconfirmed, unfinished_block
-from pipetune.search.choice import Choice, choose
+from pipetune.search.choice import Choice, choose, includes_baseline
 from pipetune.search.effort import EFFORTS, cores_decide, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
@@ -43,6 +43,7 @@ __all__ = [
     "cores_decide",
     "ended_because",
     "has_own_start",
+    "includes_baseline",
     "is_clearly_sufficient",
     "is_confirmed",
     "is_exhausted",
@@ -139,8 +140,12 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     return bool(_over(space, outcomes, goal)) or next_step(State.after(space, goal, outcomes), seed=0) is None
 
 
-def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
-    """Why a search that has ended would go on with more effort, in words; ``None``: it was thorough."""
+def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, met: bool = True) -> str | None:
+    """Why a search that has ended would go on with more effort, in words; ``None``: it was thorough.
+
+    Args:
+        met: what is recommended reaches the target.
+    """
     if is_thorough(goal):
         return None
     # As it was before the best were compared: a block may leave undecided what the search ended with.
@@ -148,6 +153,8 @@ def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str 
     lead = lead_of(state)
     chosen = {} if lead is None else tune(state, lead)[0]
     why = enough(state, lead, chosen, untried_of(state, lead))
+    if why is not None and not met:
+        return "a candidate seemed to suffice"
     return (
         why
         or _over(space, outcomes, goal)

@@ -202,6 +202,11 @@ def eligible(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> list[Pair
     return allowed or [pair for pair in small if pair[0].candidate == baseline(space)]
 
 
+def includes_baseline(space: Space) -> bool:
+    """Whether the user's options include the baseline; it is measured in any case."""
+    return space.has(as_in_space(baseline(space), space))
+
+
 def as_in_space(candidate: Candidate, space: Space) -> Candidate:
     """The candidate with the space's pinned memory: the baseline never pins, as PyTorch does not by default."""
     return replace(candidate, pin_memory=space.pin_memory)

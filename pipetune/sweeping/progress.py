@@ -43,6 +43,8 @@ class Progress:
     """It reaches the target."""
     default_suffices: bool
     """PyTorch's default, or the user's own loader as it is, reaches the target beyond doubt."""
+    only_savings: bool
+    """The default suffices and may be recommended, so that other candidates are measured for what they may save."""
     left: TimeLeft | None
     """``None``: not known."""
 
@@ -66,10 +68,14 @@ def progress(
     choice = search.choose(candidates, goal, space)
     best = None if choice is None else choice.outcome
     untuned = search.latest(candidates).get(search.baseline(space).key)
+    default_suffices = (
+        untuned is not None
+        and untuned.measurement is not None
+        and search.is_clearly_sufficient(untuned.measurement, goal, space)
+    )
     return Progress(
-        best=best, suffices=_suffices(best, goal),
-        default_suffices=untuned is not None and untuned.measurement is not None
-        and search.is_clearly_sufficient(untuned.measurement, goal, space),
+        best=best, suffices=_suffices(best, goal), default_suffices=default_suffices,
+        only_savings=default_suffices and not grid and search.includes_baseline(space),
         left=time_left(space, outcomes, goal, seed, grid=grid, blocks=blocks, new_start_s=new_start_s,
                        clock=clock),
     )  # fmt: skip

@@ -156,6 +156,12 @@ class ScriptSession(ToldOfScript):
         found = self.ready
         return bool(found) and len(found) >= int((found[0].ready or {}).get("ranks", 1))
 
+    @property
+    def trainings(self) -> int:
+        """Trainings that run at the same time, each on its own: processes that are no ranks of one."""
+        found = self.ready
+        return 0 if not found else -(-len(found) // int((found[0].ready or {}).get("ranks", 1)))
+
     def reached(self, kind: str) -> bool:
         """Whether any process has sent a message of this kind."""
         return any(kind in peer.reached for peer in self.peers)

@@ -102,6 +102,16 @@ def name_of_chosen(result: SweepResult) -> str:
     return "Recommended" if recommended else "Nearest to the target"
 
 
+def _named_outcomes(result: SweepResult) -> list[tuple[str, Outcome]]:
+    """The baseline and the recommended candidate, each with its title; one where they are the same."""
+    name, chosen = name_of_chosen(result), result.recommended
+    if chosen is not None and chosen is result.baseline:
+        what = result.untuned_name.removesuffix(" as it is") if result.stays else result.untuned_name
+        return [(f"{capital(what)}, {name[:1].lower()}{name[1:]}", chosen)]
+    named = ((capital(result.untuned_name), result.baseline), (name, chosen))
+    return [(title, outcome) for title, outcome in named if outcome is not None]
+
+
 def _row(result: SweepResult, outcome: Outcome, columns: tuple[Column, ...]) -> Row:
     cells = [(UNKNOWN if cell.text is None else cell.text, cell.sort) for cell in cells_of(columns, result, outcome)]
     return Row(
@@ -116,15 +126,13 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
     if ceiling is not None:
         several = f"{len(ceiling.ranks)} x " if ceiling.ranks else ""
         tiles.append(("max ingestion rate", format_rate(ceiling.samples_per_s), several + result.accelerator.name))
-    for name, outcome in (
-        (capital(result.untuned_name), result.baseline),
-        (name_of_chosen(result), result.recommended),
-    ):
-        if outcome is not None and outcome.measurement is not None:
+    for name, outcome in _named_outcomes(result):
+        if outcome.measurement is not None:
             goodput = outcome.measurement.goodput
             share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
             tiles.append((name, format_interval(outcome.measurement), share))
-    if result.speedup is not None and result.speedup_ci95 is not None and not result.stays:
+    is_edit = result.recommended is not result.baseline
+    if result.speedup is not None and result.speedup_ci95 is not None and is_edit:
         low, high = result.speedup_ci95
         tiles.append(("speed-up", f"{result.speedup:.2f}x", f"95 % interval {low:.2f} to {high:.2f}"))
     return tiles
@@ -159,12 +167,9 @@ def _script_notes(result: SweepResult) -> list[str]:
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:
     found = []
-    for name, outcome in (
-        (capital(result.untuned_name), result.baseline),
-        (name_of_chosen(result), result.recommended),
-    ):
-        diagnosis = None if outcome is None else result.diagnose(outcome)
-        if outcome is not None and diagnosis is not None:
+    for name, outcome in _named_outcomes(result):
+        diagnosis = result.diagnose(outcome)
+        if diagnosis is not None:
             found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})
     return found
 

@@ -18,21 +18,25 @@ from pipetune.report.terminal.signs import clean, clean_lines
 from pipetune.search import cores_decide
 from pipetune.sweeping.observer import Event, SweepObserver
 from pipetune.sweeping.progress import Progress, TimeLeft
-from pipetune.units import format_duration, format_share
+from pipetune.units import format_duration, format_share, format_share_of_target
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-#: Characters of the bar, and lines of the live view besides finished candidates.
-_BAR = 24
+#: Characters of the bar, and the fewest with which it is drawn.
+_BAR, _MIN_BAR = 24, 6
+#: What Ctrl-C does, as far as a line has room for it.
+_CTRL_C = ("; Ctrl-C stops and keeps what was measured", "; Ctrl-C stops")
+#: Lines of the live view besides finished candidates.
 _OTHER_LINES = 5
 
 #: A time left is told from here on (s): less is what remains where a measurement takes longer than was expected.
 _LEAST_LEFT_S = 1.0
 
-#: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
+#: Without a terminal, a slow stage reports its progress after this time, then after this one, and then ever less often
+#: (s): a script that is started twenty times would fill a screen.
 _FIRST_LINE_S = 1.0
-_SECONDS_PER_LINE = 3.0
+_SECONDS_PER_LINE, _MAX_SECONDS_PER_LINE = 3.0, 60.0
 
 
 def _what_else(goal: Goal) -> str:
@@ -64,7 +68,7 @@ class Display(SweepObserver):
         self._goal: Goal | None = None
         self._best = ""
         self._shown: tuple[str | None, bool] = (None, False)
-        self._default_suffices = False
+        self._only_savings = False
         self._untuned = "PyTorch's default"
         self._left: TimeLeft | None = None
         self._left_since_s = 0.0
@@ -77,6 +81,7 @@ class Display(SweepObserver):
         self._live: object | None = None
         self._open = contextlib.ExitStack()
         self._next_line = self._began + _FIRST_LINE_S
+        self._line_gap_s = _SECONDS_PER_LINE
 
     def __enter__(self) -> Self:
         if draws_over(self._console):
@@ -97,7 +102,8 @@ class Display(SweepObserver):
         now = time.monotonic()
         if now >= self._next_line:
             self._print(self._stage)
-            self._next_line = now + _SECONDS_PER_LINE
+            self._next_line = now + self._line_gap_s
+            self._line_gap_s = min(2 * self._line_gap_s, _MAX_SECONDS_PER_LINE)
 
     def on_start(self, accelerator: AcceleratorSpec, goal: Goal, max_candidates: int, budget_s: float | None) -> None:
         """Measuring begins."""
@@ -136,8 +142,8 @@ class Display(SweepObserver):
     def on_progress(self, progress: Progress) -> None:
         """The best so far may be another one, and the time left is known better."""
         self._left, self._left_since_s = progress.left, time.monotonic()
-        if progress.default_suffices and not self._default_suffices and self._goal is not None:
-            self._default_suffices = True
+        if progress.only_savings and not self._only_savings and self._goal is not None:
+            self._only_savings = True
             after = format_duration(time.monotonic() - self._began)
             looks_for = _what_else(self._goal)
             line = f"  {self._untuned} suffices, as is known after {after}; {looks_for}"
@@ -153,7 +159,7 @@ class Display(SweepObserver):
         if progress.best is None or progress.best.measurement is None or self._goal is None:
             return ""
         m = progress.best.measurement
-        share = "" if m.goodput is None else f", goodput {format_share(m.goodput)}"
+        share = "" if m.goodput is None else f", goodput {format_share_of_target(m.goodput, self._goal.target)}"
         target = format_share(self._goal.target)
         reaches = f"reaches the target of {target}" if progress.suffices else f"misses the target of {target}"
         return f"  best so far: {describe(progress.best.candidate)}: {format_interval(m)}{share}, {reaches}"
@@ -190,14 +196,18 @@ class Display(SweepObserver):
     def _clock(self) -> str:
         now_s = time.monotonic()
         elapsed = now_s - self._began
-        bar = left = ""
+        left, frac = "", None
         if self._left is not None:
             left_s = max(0.0, self._left.seconds - (now_s - self._left_since_s))
             if self._budget_s is not None:
                 left_s = min(left_s, max(0.0, self._budget_s - elapsed))
-            filled = round(_BAR * elapsed / max(elapsed + left_s, 1e-9))
-            bar = f"[{'#' * filled}{'-' * (_BAR - filled)}] "
+            frac = elapsed / max(elapsed + left_s, 1e-9)
             if left_s >= _LEAST_LEFT_S:
                 left = f", {'at least' if self._left.at_least else 'about'} {format_duration(rounded(left_s))} left"
-        done = f"{len(self._measured)} measured in {format_duration(elapsed)}"
-        return f"  {bar}{done}{left}; Ctrl-C stops and keeps what was measured"
+        text = f"{len(self._measured)} measured in {format_duration(elapsed)}{left}"
+        room = self._console.width - len(f"  [] {text}")
+        stops = next((words for words in _CTRL_C if len(words) + _MIN_BAR <= room), "")
+        size = min(_BAR, room - len(stops))
+        filled = 0 if frac is None else round(size * frac)
+        bar = "" if frac is None or size < _MIN_BAR else f"[{'#' * filled}{'-' * (size - filled)}] "
+        return f"  {bar}{text}{stops}"

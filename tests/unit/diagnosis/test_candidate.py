@@ -192,7 +192,7 @@ def test_how_bound_by_its_input_a_loop_is_follows_the_wait_that_was_measured() -
 
 
 def test_nothing_that_reaches_the_target_is_called_bound_by_its_input() -> None:
-    assert said(OF_SCRIPT, target=0.7).startswith("enough for the target: ")
+    assert said(OF_SCRIPT, target=0.7).startswith("enough for the target; why it is no faster: ")
 
 
 def test_an_accelerator_that_waits_a_little_is_not_said_never_to() -> None:

@@ -84,6 +84,39 @@ def test_noise_is_the_headline_where_nothing_can_be_told() -> None:
     )
 
 
+def test_a_gain_whose_interval_is_too_wide_to_trust_is_not_said_to_be_untold() -> None:
+    edit = Edit(
+        key=OTHER.key,
+        verdict=TOO_NOISY,
+        gain=2.8,
+        gain_ci95=(1.3, 5.9),
+        saved_cores=0.0,
+        saved_memory_frac=0.0,
+        blocks=2,
+        more_blocks=1,
+        more_s=20.0,
+    )
+    result = as_stays(edit)
+    assert headline(result).startswith("Too noisy to be sure that 4 workers, prefetch 2 is faster.")
+    assert "too uncertain itself to prove a gain" in texts(result)
+
+
+def test_a_candidate_that_reaches_the_target_without_proof_is_named_as_one_that_does() -> None:
+    result = concluded(side_by_side((400.0, 420.0), half=0.1))
+    assert result.stays
+    reaches = replace(result, goal=replace(result.goal, target=0.415))
+    assert "Your script as it is misses the target of 42 %" in texts(reaches)
+    assert "; 4 workers, prefetch 2 reaches it as measured." in texts(reaches)
+    assert "No candidate reaches" not in texts(reaches)
+
+
+def test_what_stays_as_it_is_has_its_own_mark_though_it_reaches_the_target() -> None:
+    result = concluded(side_by_side((400.0, 420.0), half=0.1))
+    result = replace(result, goal=replace(result.goal, target=0.2))
+    assert result.recommended is not None
+    assert mark_of(result, result.recommended) is Mark.AS_IT_IS
+
+
 def test_a_proven_gain_is_recommended_with_its_interval() -> None:
     result = concluded(side_by_side((400.0, 520.0)))
     assert not result.stays

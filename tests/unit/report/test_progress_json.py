@@ -31,7 +31,9 @@ def written(best: Outcome | None = None) -> list[dict[str, Any]]:
         lines.on_outcome(outcome(rate=1000.0))
         lines.on_outcome(outcome(failure=FAILED))
         left = None if best is None else TimeLeft(seconds=12.5, at_least=True)
-        lines.on_progress(Progress(best=best, suffices=best is not None, default_suffices=False, left=left))
+        lines.on_progress(
+            Progress(best=best, suffices=best is not None, default_suffices=False, only_savings=False, left=left)
+        )
     return [json.loads(line) for line in file.getvalue().splitlines()]
 
 

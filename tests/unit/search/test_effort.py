@@ -101,6 +101,11 @@ def test_a_saving_of_less_than_a_core_is_not() -> None:
     }
 
 
+def test_a_saving_that_would_be_written_as_nothing_is_not_a_number() -> None:
+    outcomes = run(ceiling=1.0)
+    assert set(reasons(outcomes).values()) == {"no other configuration is expected to need fewer cores"}
+
+
 def test_quick_ends_with_the_first_sufficient_candidate() -> None:
     few, more = run(ceiling=6000.0, goal=QUICK), run(ceiling=6000.0)
     assert len(few) < len(more)
@@ -111,6 +116,11 @@ def test_quick_ends_with_the_first_sufficient_candidate() -> None:
 def test_where_something_else_is_the_first_cost_cores_end_nothing() -> None:
     memory = replace(NORMAL, cheapest=("memory", "cores"))
     assert len(run(ceiling=200.0, goal=memory)) > 1
+
+
+def test_quick_says_that_it_ends_with_the_first_sufficient_candidate() -> None:
+    outcomes = run(ceiling=200.0, goal=QUICK)
+    assert search.ended_because(SPACE, outcomes, QUICK) == "--effort quick takes the first candidate that suffices"
 
 
 def test_quick_ends_all_the_same() -> None:
@@ -215,6 +225,14 @@ def test_what_the_search_ended_with_is_said_though_the_comparison_leaves_it_unde
     blocks = [replace(o, measurement=undecided if o.candidate == chosen.candidate else o.measurement)
               for o in outcomes[first:]]  # fmt: skip
     assert search.ended_because(SPACE, [*outcomes[:first], *blocks], NORMAL) == why
+
+
+def test_what_was_to_be_saved_is_not_said_where_the_target_is_missed_in_the_end() -> None:
+    outcomes = run(ceiling=1_200.0)
+    why = search.ended_because(SPACE, outcomes, NORMAL)
+    assert why is not None
+    assert "to save" in why
+    assert search.ended_because(SPACE, outcomes, NORMAL, met=False) == "a candidate seemed to suffice"
 
 
 def test_a_decoder_on_the_accelerator_keeps_no_search_going_that_has_found_one_on_the_cpu() -> None:

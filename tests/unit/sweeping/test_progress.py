@@ -24,7 +24,9 @@ def seconds(outcomes: list[Outcome], effort: str = "normal") -> float:
 
 def test_nothing_is_known_before_the_first_candidate() -> None:
     ceiling = outcome("pillow", 0, role="ceiling")
-    assert after([ceiling]) == Progress(best=None, suffices=False, default_suffices=False, left=None)
+    assert after([ceiling]) == Progress(
+        best=None, suffices=False, default_suffices=False, only_savings=False, left=None
+    )
 
 
 def test_the_best_so_far() -> None:
@@ -37,6 +39,15 @@ def test_the_best_so_far() -> None:
     assert seen.left is not None
     assert seen.left.seconds == 0
     assert after(run(ceiling=200.0)).default_suffices
+
+
+def test_only_savings_are_looked_for_where_the_default_suffices_and_may_be_recommended() -> None:
+    outcomes = run(ceiling=200.0)
+    assert after(outcomes).only_savings
+    assert not after(outcomes, grid=True).only_savings, "everything is measured"
+    without_default = replace(SPACE, workers=(1, 2))
+    seen = progress(without_default, outcomes, NORMAL, 0, clock=lambda: 0.0)
+    assert (seen.default_suffices, seen.only_savings) == (True, False)
 
 
 @pytest.mark.parametrize("ceiling", [200.0, 1200.0, 6000.0, 20_000.0])

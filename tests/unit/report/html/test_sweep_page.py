@@ -37,6 +37,12 @@ def test_the_page_says_what_the_screen_says() -> None:
     assert "A & B" in page.text
 
 
+def test_a_default_that_is_recommended_is_stated_once() -> None:
+    text = Page(sweep(CEILING, outcome("pillow", 0, rate=1200.0, ceiling=1250.0, role="baseline"))).text
+    assert text.count("PyTorch's default, recommended") == 2, "a number, and the evidence"
+    assert "speed-up" not in text
+
+
 def test_every_number_of_the_ranking_is_that_of_the_json() -> None:
     result = sweep_result(CEILING, DEFAULT, TUNED, BROKEN)
     page = Page(sweep())

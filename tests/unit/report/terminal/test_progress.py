@@ -42,7 +42,9 @@ def progress(
     best: Outcome, *, suffices: bool, default_suffices: bool = False, seconds: float = 10.0, at_least: bool = False
 ) -> Progress:
     left = TimeLeft(seconds=seconds, at_least=at_least)
-    return Progress(best=best, suffices=suffices, default_suffices=default_suffices, left=left)
+    return Progress(
+        best=best, suffices=suffices, default_suffices=default_suffices, only_savings=default_suffices, left=left
+    )
 
 
 def shown(view: Display) -> str:
@@ -189,6 +191,16 @@ def test_a_stage_that_takes_long_is_reported_without_a_terminal(monkeypatch: pyt
     assert stream.getvalue().splitlines() == ["reading headers: 20", "reading headers: 90"]
 
 
+def test_stages_that_begin_again_and_again_are_reported_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view, stream = display()
+    for second in range(600):
+        now[0] = float(second)
+        view.on_stage(f"starting the script: {second % 7} s", 0, None)
+    assert len(stream.getvalue().splitlines()) == 14
+
+
 def test_no_escape_sequence_of_a_message_is_shown() -> None:
     for terminal in (False, True):
         view, stream = display(terminal=terminal)
@@ -198,3 +210,17 @@ def test_no_escape_sequence_of_a_message_is_shown() -> None:
         assert "?]0;PWNED??2J" in text
         assert not {"\x07", "\x9b"} & {*text}
         assert "\x1b]" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_the_time_left_is_read_in_a_narrow_terminal_too(width: int) -> None:
+    view, _ = display(width=width)
+    view.on_start(EMULATED, GOAL, 9, None)
+    view.on_progress(progress(outcome("opencv", 2), suffices=False, seconds=130.0))
+    line = view.lines(9)[-1]
+    assert ", about 2 min" in line
+    assert " left" in line
+    assert len(line) <= max(width, 48)
+    assert ("] " in line) == (width >= 60)
+    assert ("Ctrl-C stops" in line) == (width >= 80)
+    assert ("keeps what was measured" in line) == (width >= 100)
