@@ -20,6 +20,7 @@ from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
+from pipetune.measure.script.ended import SEVERAL_TRAININGS
 from pipetune.measure.script.epoch_start import EpochLengths, starts_to_time, with_epoch_start
 from pipetune.measure.script.follow import follow_measurement
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED, TOO_FEW, measure_over_starts
@@ -161,6 +162,8 @@ class ScriptBench:
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
             except (OSError, ValueError) as error:
                 failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
+        if failure is not None and failure.kind == SEVERAL_TRAININGS:
+            raise ScriptError(failure.message, hint=failure.hint)
         if failure is not None and failure.kind == TOO_FEW and role == "ceiling":
             raise ScriptError(failure.message)
         measurement = None
@@ -200,7 +203,7 @@ class ScriptBench:
     ) -> Failure | None:  # fmt: skip
         self._has_ended = False
         settings = self.settings_of(candidate) if role != "ceiling" else {}
-        starts_before = self.starts
+        starts_before = len(self.setup_seconds)
         request = self._request(candidate, role, settings, conditions, question)
         notes = list(recording.notes)
         failure: Failure | None = None
@@ -216,8 +219,8 @@ class ScriptBench:
         if self._is_short:
             failure, joined = self._measure_short(candidate, request, conditions, notes, on_live)
             recording.take_over(joined)
-        if self.starts > starts_before:
-            recording.hello["set_up"] = to_dict(SetUp(start_s=self.setup_seconds[-1]))
+        if set_ups_s := self.setup_seconds[starts_before:]:
+            recording.hello["set_up"] = to_dict(SetUp(start_s=sum(set_ups_s)))
         return failure
 
     def _measure_short(

@@ -115,7 +115,7 @@ class ScriptSession(ToldOfScript):
             self._process = Supervised(
                 words,
                 {**QUIET, "MLFLOW_TRACKING_URI": f"file:{self._scratch}", **os.environ, **variables,
-                 **self._hook_variables()}, output, () if protection is None else protection.passed_fds(),
+                 **self._hook_variables()}, output, None if protection is None else protection.pulse_fd(),
             )  # fmt: skip
             self._ends.callback(self._process.close)
             self._selector.register(self._process, selectors.EVENT_READ)
@@ -155,6 +155,12 @@ class ScriptSession(ToldOfScript):
         """Every rank has said what it trains on."""
         found = self.ready
         return bool(found) and len(found) >= int((found[0].ready or {}).get("ranks", 1))
+
+    @property
+    def trainings(self) -> int:
+        """Trainings that run at the same time, each on its own: processes that are no ranks of one."""
+        found = self.ready
+        return 0 if not found else -(-len(found) // int((found[0].ready or {}).get("ranks", 1)))
 
     def reached(self, kind: str) -> bool:
         """Whether any process has sent a message of this kind."""

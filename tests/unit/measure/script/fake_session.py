@@ -54,6 +54,10 @@ class FakeSession:
     def all_ready(self) -> bool:
         return bool(self.ready) and len(self.ready) >= (self.ready[0].ready or {}).get("ranks", 1)
 
+    @property
+    def trainings(self) -> int:
+        return -(-len(self.ready) // (self.ready[0].ready or {}).get("ranks", 1)) if self.ready else 0
+
     def add(self, **ready: Any) -> Peer:
         """A rank that is ready."""
         peer = Peer(cast(Any, None), hello={"python": "3.12.1"}, ready={**READY, **ready})
