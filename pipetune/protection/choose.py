@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +69,15 @@ def choose_protection(run: Path, request: Request) -> Protection:
 def is_unsettled(run: Path) -> bool:
     """Whether a pipetune that was killed has left something to put back in this run folder."""
     return (run / FOLDER).is_dir()
+
+
+def puts_back_later(run: Path) -> bool:
+    """Whether the sweep that runs in this folder has let its script change files, which it puts back at its end."""
+    try:
+        state = json.loads((run / FOLDER / STATE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(state, dict) and state.get("mechanism") in (SUPERVISED, GUARD)
 
 
 def settle_protection(run: Path) -> WrittenFiles | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.errors import PipetuneError, PipetuneWarning
+from pipetune.errors import PipetuneError, PipetuneWarning, UsageError
 from pipetune.protection.state import ProtectionFolder
-from pipetune.records.written import OVERLAY
+from pipetune.records.written import OVERLAY, SUPERVISED
 from pipetune.runs.recover import RecoveredFilesWarning, recover_all, recover_files
 from pipetune.store.folder import RunFolder, create_run
 
@@ -69,6 +69,15 @@ def test_a_sweep_that_runs_is_left_alone(killed: Path, tmp_path: Path) -> None:
         recover_files(killed)
     assert not (tmp_path / "job" / "new").exists()
     assert (killed / "protection").exists()
+
+
+def test_a_sweep_beside_one_that_puts_files_back_at_its_end(killed: Path) -> None:
+    with RunFolder(killed):
+        recover_all(None)
+        state = killed / "protection" / "state.json"
+        state.write_text(state.read_text().replace(OVERLAY, SUPERVISED))
+        with pytest.raises(UsageError, match="still runs, and puts files of this folder back"):
+            recover_all(None)
 
 
 def test_what_others_may_have_written_is_not_done(killed: Path, tmp_path: Path) -> None:
