@@ -38,6 +38,14 @@ def format_share(frac: float) -> str:
     return format_percent(100 * frac)
 
 
+def format_share_of_target(frac: float, target: float) -> str:
+    """A share of 1 beside a target: one that misses it is not written like it: ``0.898`` of ``0.9`` -> ``'89.8 %'``."""
+    text = format_share(frac)
+    if frac >= target or text != format_share(target):
+        return text
+    return f"{math.floor(1000 * frac) / 10:.1f} %"
+
+
 def whole_percent(frac: float) -> str:
     """A share of 1 that is known to whole percents at best: ``0.034`` -> ``'3 %'``."""
     return f"{100 * frac:.0f} %"

@@ -185,9 +185,9 @@ def edits(result: Stored) -> str:
     useless = [row["edits"] for row in result["rows"] if "nothing helps" in row["what"] or "edits harm" in row["what"]]
     clear = [row["edits"] for row in result["rows"] if "1.3 times" in row["what"] and row["noise"] <= 0.05]
     return (
-        f"in simulated sweeps an edit that gains nothing or harms is recommended in at most {percent(max(useless), 1)}, "
-        f"and one that gains 1.3 times in at least {percent(min(clear), 1)} where repeats scatter by up to 5 %"
-        + broken_text(result)
+        "in simulated sweeps an edit that gains nothing or harms is recommended in at most "
+        f"{percent(max(useless), 1)}, and one that gains 1.3 times in at least {percent(min(clear), 1)} where repeats "
+        "scatter by up to 5 %" + broken_text(result)
     )
 
 

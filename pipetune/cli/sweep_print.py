@@ -52,12 +52,13 @@ def print_result(
         _line(console, f"{result.accelerator.name}: {result.accelerator.source}")
     console.print()
     print_summary(console, result, notes, verbose=verbose)
+    if result.script is not None:  # what it has written is said also where nothing was measured
+        print_script(console, result, run_folder)
+        return
     recommended = result.recommended
     if recommended is None or recommended.measurement is None:
         return
-    if result.script is not None:
-        print_script(console, result, run_folder)
-    elif to_be_set(result):
+    if to_be_set(result):
         print_settings(console, result, images.root)
         code = code_of_sweep(result, recommended.candidate, str(run_folder.resolve()))
         console.print()

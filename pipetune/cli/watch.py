@@ -38,7 +38,9 @@ def watch_command(
     for_: Annotated[
         str | None, typer.Option("--for", help="End after this long, e.g. 60s. [default: when the job ends]")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="One verdict after one window, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="One verdict after one window, then end; a job that was started goes on.")
+    ] = False,
     json_lines: Annotated[
         bool,
         typer.Option(

@@ -163,7 +163,7 @@ COLUMNS: tuple[Column, ...] = (
            sort=lambda m: m.samples_per_s),
     Column(name="goodput", header="goodput", read=lambda _, __, m: m.goodput, show=format_share),
     Column(name="util", header="util", read=lambda _, __, m: m.gpu_util_pct, show=format_percent,
-           of_accelerator=True, surfaces=_NOT_BRIEF),
+           of_accelerator=True, surfaces=_NOT_BRIEF, where_read=True),
     Column(name="data_wait", header="data wait", read=lambda _, __, m: m.data_wait_frac, show=format_share),
     Column(name="rank_wait", header="rank wait", read=lambda _, __, m: m.others_wait_frac, show=format_share,
            of_ranks=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipetune.candidates.describe import describe
 from pipetune.records.edit import LEANER, TOO_NOISY, Edit
 from pipetune.report.line import Kind, Line
+from pipetune.search import meets
 from pipetune.search.pooled import UNTUNED_NAME
 from pipetune.search.proof import MAX_LOSS, MIN_CORES, MIN_MEMORY_FRAC
 from pipetune.search.ties import SAME_RATE
@@ -28,6 +29,10 @@ def stays_headline(result: SweepResult) -> Line:
         leave = f"Leave {result.untuned_name} ({what})"
     if result.edit.verdict == TOO_NOISY:
         other = _describe_edit(result, result.edit)
+        if _suffices(result):
+            return Line(
+                Kind.HEADLINE, f"{leave}: it reaches the target. Too noisy to tell whether {other} does as well."
+            )
         doubt = "be sure that" if result.edit.gain_ci95[0] > 1 else "tell whether"
         return Line(Kind.HEADLINE, f"Too noisy to {doubt} {other} is faster. {leave}.")
     return Line(Kind.HEADLINE, f"{leave}: no other setting that was measured is proven to be worth a change.")
@@ -46,6 +51,9 @@ def may_help_line(result: SweepResult) -> Line:
             return Line(Kind.DETAIL, f"The nearest, {other}, is no faster: {interval}.")
         text = f"What may help: {other}, by {format_share(high - 1)} at most: {interval}."
         return Line(Kind.DETAIL, text)
+    if _suffices(result) and not saved:
+        text = f"{other[:1].upper()}{other[1:]} delivers {interval}, and saves too little to be worth an edit."
+        return Line(Kind.DETAIL, text)
     if saved:
         text = f"What may help: {other}. It saves {saved}, and may lose more than {format_share(MAX_LOSS)}: {interval}."
     else:
@@ -53,6 +61,12 @@ def may_help_line(result: SweepResult) -> Line:
     if edit.verdict == TOO_NOISY and low > 1:
         text += " An interval as wide as that is too uncertain itself to prove a gain."
     return Line(Kind.DETAIL, f"{text} {_how_long(edit)}")
+
+
+def _suffices(result: SweepResult) -> bool:
+    """Whether the baseline reaches the target, so that another candidate could only save something."""
+    own = result.recommended
+    return own is not None and own.measurement is not None and meets(own.measurement, result.goal)
 
 
 def saving_text(edit: Edit) -> str:

@@ -19,7 +19,7 @@ from pipetune.report.ranks_text import hosts_text, ranks_text
 from pipetune.report.terminal.signs import clean
 from pipetune.search import meets
 from pipetune.sweeping.result import SweepResult
-from pipetune.units import format_bytes, format_rate, format_share
+from pipetune.units import format_bytes, format_rate, format_share, format_share_of_target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -89,7 +89,7 @@ def _copying(ceiling: Measurement) -> str:
 def _default(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
     diagnosis = result.diagnose(outcome)
     because = f"; {diagnosis.sentence}" if diagnosis else ""
-    return f"{capital(result.untuned_name)} ({describe(outcome.candidate)}) delivers {_delivered(m)}{because}."
+    return f"{capital(result.untuned_name)} ({describe(outcome.candidate)}) delivers {_delivered(m, result)}{because}."
 
 
 def capital(text: str) -> str:
@@ -97,20 +97,21 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _delivered(m: Measurement) -> str:
+def _delivered(m: Measurement, result: SweepResult) -> str:
     """``'940 samples/s ±1.0 % (98 % of what the accelerator can take)'``."""
     if m.goodput is None:
         return format_interval(m, " samples/s")
-    share = f"{format_share(m.goodput)} of what the accelerator can take"
+    goodput = format_share_of_target(m.goodput, result.goal.target)
+    share = f"{goodput} of what the accelerator can take"
     if m.goodput >= 1:
         share = "as fast as with batches that are always ready, within the measurement error"
     elif m.ranks:
-        share = f"the slowest rank {format_share(m.goodput)} of what its accelerator can take"
+        share = f"the slowest rank {goodput} of what its accelerator can take"
     return f"{format_interval(m, ' samples/s')} ({share})"
 
 
 def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
-    numbers = f"It delivers {_delivered(m)}{_gain(result)}, and uses {_cost(m)}."
+    numbers = f"It delivers {_delivered(m, result)}{_gain(result)}, and uses {_cost(m)}."
     what = describe(outcome.candidate)
     if outcome is result.baseline:
         as_it_is = result.untuned_name.removesuffix(" as it is")
@@ -153,7 +154,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
     nvml = result.goal.metric == "nvml"
     lines = [Line(Kind.HEADLINE, _none_reaches(result))]
     util = f", at {m.gpu_util_pct:.0f} % GPU utilisation" if nvml and m.gpu_util_pct is not None else ""
-    text = f"Nearest: {describe(outcome.candidate)}. It delivers {_delivered(m)}{util}{_gain(result)}."
+    text = f"Nearest: {describe(outcome.candidate)}. It delivers {_delivered(m, result)}{util}{_gain(result)}."
     lines.append(Line(Kind.DETAIL, text))
     return lines + _why_short(result, outcome, m) + _how_sure(result)
 

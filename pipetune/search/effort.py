@@ -89,6 +89,8 @@ MAY_BE_FASTER = 0.25
 #: Share of the usable cores from which on unused ones count as idle: chosen, so that repeats, which scatter by less
 #: than a tenth, do not decide it.
 SPARE_CORES = 0.2
+#: Cores from which on a saving is told as a number: what would be written as 0.0 is none.
+_LEAST_SAVING_CORES = 0.05
 
 
 def is_thorough(goal: Goal) -> bool:
@@ -124,7 +126,9 @@ def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str
     saving = used - _least_cores(state, best, lead, chosen, untried)
     if saving >= max(effort.least_cores, effort.least_share * used):
         return None
-    return f"no other configuration is expected to save more than {max(0.0, saving):.1f} cores"
+    if saving < _LEAST_SAVING_CORES:
+        return "no other configuration is expected to need fewer cores"
+    return f"no other configuration is expected to save more than {saving:.1f} cores"
 
 
 def may_matter(state: State, backend: str, lead: str) -> bool:

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from pipetune.errors import UsageError
-from pipetune.units import format_bytes, format_duration, format_rate, parse_bytes, parse_duration, significant
+from pipetune.units import (
+    format_bytes,
+    format_duration,
+    format_rate,
+    format_share_of_target,
+    parse_bytes,
+    parse_duration,
+    significant,
+)
 
 
 @pytest.mark.parametrize(
@@ -88,3 +96,10 @@ def test_invalid_sizes(text: str) -> None:
 )  # fmt: skip
 def test_significant_figures_never_become_powers_of_ten(value: float, digits: int, shown: str) -> None:
     assert significant(value, digits) == shown
+
+
+@pytest.mark.parametrize(
+    ("frac", "written"), [(0.898, "89.8 %"), (0.8999, "89.9 %"), (0.9, "90 %"), (0.94, "94 %"), (0.851, "85 %")]
+)
+def test_a_share_that_misses_the_target_is_not_written_like_it(frac: float, written: str) -> None:
+    assert format_share_of_target(frac, 0.9) == written

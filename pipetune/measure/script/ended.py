@@ -17,6 +17,8 @@ from pipetune.records.sweep import Failure
 _SEARCHED_BYTES = 1 << 20
 #: Exit codes of a shell whose command was ended by a signal: 128 and its number.
 _BY_SIGNAL = 128
+#: Kind of the failure of a script in which several processes train, each on its own.
+SEVERAL_TRAININGS = "several_trainings"
 #: Errors of a process whose worker has ended while it handed over a batch.
 _CONNECTION_LOST = ("EOFError", "ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError")
 
@@ -56,6 +58,15 @@ def explain_end(session: ScriptSession, phase: str) -> Failure:
         return Failure(kind="script_ended", phase=phase, message="the script ended", stderr_tail=tail)
     message = f"the script {describe_exit(code)}{words}"
     return Failure(kind=kind, phase=phase, message=message, hint=hint, stderr_tail=tail)
+
+
+def explain_several(trainings: int, phase: str) -> Failure:
+    """The failure of a script that trains several times at once: what one of them is given, the others compete with."""
+    message = (
+        f"{trainings} processes of the script train at the same time, each on its own; a sweep measures one training"
+    )
+    hint = "let the script start one training process, tune that, and give all of them its settings"
+    return Failure(kind=SEVERAL_TRAININGS, phase=phase, message=message, hint=hint)
 
 
 def explain_error(message: Mapping[str, Any], tail: str) -> Failure:

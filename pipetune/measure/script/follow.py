@@ -14,7 +14,7 @@ from pipetune.measure.phases import OVERTIME
 from pipetune.measure.recording import Recording
 from pipetune.measure.sampled_gpu import open_sampled_gpu
 from pipetune.measure.script.arrivals import Arrivals
-from pipetune.measure.script.ended import explain_end
+from pipetune.measure.script.ended import explain_end, explain_several
 from pipetune.measure.script.gaps import busy_without, readings_without
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
@@ -65,7 +65,8 @@ def follow_measurement(
         "epoch_starts": [], "apart": [], "gpu_mem_bytes": None, **recording.result, "speed_before": before,
         "pss_bytes": (None if session.process_ended else tree_pss(session.pid)) or state.pss_bytes,
     }  # fmt: skip
-    failure = state.failure or _why_none(session, state, reason, limit_s)
+    several = explain_several(session.trainings, state.phase) if session.trainings > 1 else None
+    failure = several or state.failure or _why_none(session, state, reason, limit_s)
     if failure is not None and failure.kind not in (SCRIPT_ENDED, CHECKPOINT):
         return failure
     if not session.process_ended:
@@ -107,7 +108,9 @@ def _wait(session: ScriptSession, state: Arrivals, limit_s: float, setup_s: floa
     """Wait for the measurement; the time between epochs does not count, up to a limit of its own."""
     granted_s, left_s = 0.0, limit_s
     while True:
-        reason = session.wait(lambda: state.done or session.unguarded, left_s, state.on_message)
+        reason = session.wait(
+            lambda: state.done or session.unguarded or session.trainings > 1, left_s, state.on_message
+        )
         outside_s = state.outside_s
         if reason != "limit" or not outside_s - granted_s > _HARDLY_OUTSIDE_S or outside_s > setup_s:
             return reason

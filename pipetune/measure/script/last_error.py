@@ -121,7 +121,7 @@ def shorten_path(path: str, folder: str) -> str:
 
 def last_words(output: str) -> str:
     """The last line that says something, for output without an exception; empty: there is none."""
-    lines = (line.strip() for line in reversed(_ANSI.sub("", output).splitlines()))
+    lines = (" ".join(line.split()) for line in reversed(_ANSI.sub("", output).splitlines()))
     return next((line[:_MAX_LENGTH] for line in lines if any(sign.isalpha() for sign in line)), "")
 
 

@@ -79,8 +79,7 @@ class ScriptSession(ToldOfScript):
         asked_to_stop: Callable[[], bool], *, protection: Protection | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.asked_to_stop = asked_to_stop
-        """Each measurement in this start has signals of its own to look for."""
+        self._asked_to_stop = asked_to_stop
         self._log, self._protection = log, protection
         self.began_s = time.monotonic()
         self.peers: list[Peer] = []
@@ -116,7 +115,7 @@ class ScriptSession(ToldOfScript):
             self._process = Supervised(
                 words,
                 {**QUIET, "MLFLOW_TRACKING_URI": f"file:{self._scratch}", **os.environ, **variables,
-                 **self._hook_variables()}, output, () if protection is None else protection.passed_fds(),
+                 **self._hook_variables()}, output, None if protection is None else protection.pulse_fd(),
             )  # fmt: skip
             self._ends.callback(self._process.close)
             self._selector.register(self._process, selectors.EVENT_READ)
@@ -157,6 +156,12 @@ class ScriptSession(ToldOfScript):
         found = self.ready
         return bool(found) and len(found) >= int((found[0].ready or {}).get("ranks", 1))
 
+    @property
+    def trainings(self) -> int:
+        """Trainings that run at the same time, each on its own: processes that are no ranks of one."""
+        found = self.ready
+        return 0 if not found else -(-len(found) // int((found[0].ready or {}).get("ranks", 1)))
+
     def reached(self, kind: str) -> bool:
         """Whether any process has sent a message of this kind."""
         return any(kind in peer.reached for peer in self.peers)
@@ -179,7 +184,7 @@ class ScriptSession(ToldOfScript):
         raise_if_lost()
         deadline = time.monotonic() + limit_s
         while not until():
-            if self.asked_to_stop():
+            if self._asked_to_stop():
                 return "stopped"
             left = deadline - time.monotonic()
             if left <= 0:

@@ -18,7 +18,7 @@ from pipetune.report.terminal.signs import clean, clean_lines
 from pipetune.search import cores_decide
 from pipetune.sweeping.observer import Event, SweepObserver
 from pipetune.sweeping.progress import Progress, TimeLeft
-from pipetune.units import format_duration, format_share
+from pipetune.units import format_duration, format_share, format_share_of_target
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -33,9 +33,10 @@ _OTHER_LINES = 5
 #: A time left is told from here on (s): less is what remains where a measurement takes longer than was expected.
 _LEAST_LEFT_S = 1.0
 
-#: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
+#: Without a terminal, a slow stage reports its progress after this time, then after this one, and then ever less often
+#: (s): a script that is started twenty times would fill a screen.
 _FIRST_LINE_S = 1.0
-_SECONDS_PER_LINE = 3.0
+_SECONDS_PER_LINE, _MAX_SECONDS_PER_LINE = 3.0, 60.0
 
 
 def _what_else(goal: Goal) -> str:
@@ -80,6 +81,7 @@ class Display(SweepObserver):
         self._live: object | None = None
         self._open = contextlib.ExitStack()
         self._next_line = self._began + _FIRST_LINE_S
+        self._line_gap_s = _SECONDS_PER_LINE
 
     def __enter__(self) -> Self:
         if draws_over(self._console):
@@ -100,7 +102,8 @@ class Display(SweepObserver):
         now = time.monotonic()
         if now >= self._next_line:
             self._print(self._stage)
-            self._next_line = now + _SECONDS_PER_LINE
+            self._next_line = now + self._line_gap_s
+            self._line_gap_s = min(2 * self._line_gap_s, _MAX_SECONDS_PER_LINE)
 
     def on_start(self, accelerator: AcceleratorSpec, goal: Goal, max_candidates: int, budget_s: float | None) -> None:
         """Measuring begins."""
@@ -156,7 +159,7 @@ class Display(SweepObserver):
         if progress.best is None or progress.best.measurement is None or self._goal is None:
             return ""
         m = progress.best.measurement
-        share = "" if m.goodput is None else f", goodput {format_share(m.goodput)}"
+        share = "" if m.goodput is None else f", goodput {format_share_of_target(m.goodput, self._goal.target)}"
         target = format_share(self._goal.target)
         reaches = f"reaches the target of {target}" if progress.suffices else f"misses the target of {target}"
         return f"  best so far: {describe(progress.best.candidate)}: {format_interval(m)}{share}, {reaches}"

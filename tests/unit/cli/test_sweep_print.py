@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipetune.cli.sweep_print import print_script, print_settings, print_summary
+from pipetune.cli.sweep_print import print_result, print_script, print_settings, print_summary
+from pipetune.datasets.index import ImageSet
+from pipetune.records.written import WrittenFiles
 from pipetune.report.code import settings_for
 from pipetune.report.script_text import to_do
 from pipetune.runs.load import load
@@ -15,6 +17,7 @@ from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result as stored_result
 from tests import ROOT
 from tests.fakes import outcome
+from tests.unit.report.test_script_text import SUMMARY
 from tests.unit.sweeping.test_result import CEILING, DEFAULT, TUNED, sweep_result
 
 
@@ -33,6 +36,15 @@ def test_what_may_be_pasted_is_never_cut() -> None:
     assert max(map(len, wanted)) > 40
     assert shown[-len(wanted) :] == wanted
     assert max(map(len, shown[: -len(wanted)])) <= 40  # sentences are set for the terminal
+
+
+def test_files_are_named_where_nothing_was_measured() -> None:
+    console, stream = narrow()
+    script = replace(SUMMARY, written=WrittenFiles(mechanism="overlay", created=("/job/model.pt",)))
+    result = replace(sweep_result(), status="failed", message="the script ended", script=script)
+    no_images = ImageSet(name="script:train.py", root="train.py", classes=(), images=(), found_images=0)
+    print_result(console, result, (), no_images, Path("/runs/script"))
+    assert "the script made 1 new file: model.pt" in " ".join(stream.getvalue().split())
 
 
 def test_settings_are_one_line() -> None:

@@ -8,7 +8,7 @@ from pipetune.datasets.plain_exif import write_plain_exif
 from tests.odd_images import Odd, damaged_exif, scene
 
 
-@pytest.mark.parametrize("odd", damaged_exif(), ids=lambda odd: odd.name)
+@pytest.mark.parametrize("odd", list(damaged_exif()), ids=lambda odd: odd.name)
 def test_what_libraries_read_differently_is_written_so_that_they_agree(odd: Odd) -> None:
     form = parse_header(odd.data).format
     plain = write_plain_exif(odd.data, form, odd.orientation)

@@ -47,6 +47,12 @@ def test_what_was_not_measured_is_none_and_never_zero() -> None:
     ]  # fmt: skip
 
 
+def test_utilisation_has_no_column_on_a_device_that_tells_none() -> None:
+    unread = replace(RESULT, ranking=(outcome("opencv", 2, gpu_util_pct=None),))
+    assert "util" in [column.name for column in columns_of(Surface.TERMINAL, RESULT)]
+    assert "util" not in [column.name for column in columns_of(Surface.TERMINAL, unread)]
+
+
 def test_a_failure_has_its_name_and_its_kind() -> None:
     found = row(BROKEN)
 

@@ -101,6 +101,11 @@ def test_a_saving_of_less_than_a_core_is_not() -> None:
     }
 
 
+def test_a_saving_that_would_be_written_as_nothing_is_not_a_number() -> None:
+    outcomes = run(ceiling=1.0)
+    assert set(reasons(outcomes).values()) == {"no other configuration is expected to need fewer cores"}
+
+
 def test_quick_ends_with_the_first_sufficient_candidate() -> None:
     few, more = run(ceiling=6000.0, goal=QUICK), run(ceiling=6000.0)
     assert len(few) < len(more)

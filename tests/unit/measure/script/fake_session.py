@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -47,14 +46,17 @@ class FakeSession:
         self.last_lines = ""
         self.unguarded, self.loaderless, self.told_failure = False, None, False
         self.log = Path("run/script.log")
-        self.asked_to_stop: Callable[[], bool] = lambda: False
-        self.has_stopped = False
+        self.is_asked_to_stop: Callable[[], bool] = bool
         for name, value in attributes.items():
             setattr(self, name, value)
 
     @property
     def all_ready(self) -> bool:
         return bool(self.ready) and len(self.ready) >= (self.ready[0].ready or {}).get("ranks", 1)
+
+    @property
+    def trainings(self) -> int:
+        return -(-len(self.ready) // (self.ready[0].ready or {}).get("ranks", 1)) if self.ready else 0
 
     def add(self, **ready: Any) -> Peer:
         """A rank that is ready."""
@@ -73,10 +75,6 @@ class FakeSession:
             if not self.script:
                 return "limit"
             said = self.script.pop(0)
-            if said == "interrupt":
-                signal.raise_signal(signal.SIGINT)
-                self.has_stopped = self.asked_to_stop()
-                return "stopped" if self.has_stopped else "limit"
             if isinstance(said, str):
                 self.process_ended = said == "ended"
                 return said

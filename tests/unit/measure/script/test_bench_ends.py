@@ -12,6 +12,7 @@ from pipetune.errors import PipetuneError
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.joined import LEAST_BATCHES
 from pipetune.measure.script.ready import ScriptError
+from pipetune.records.set_up import SetUp
 from tests.unit.measure.script.fake_scripts import OTHER, OWN, Scripts, answer, begun, install_scripts, measure
 from tests.unit.measure.script.fake_session import FakeSession
 
@@ -109,6 +110,7 @@ def test_a_script_that_ends_after_an_epoch_is_measured_over_several_starts(scrip
     assert own.measurement.samples == 2 * 19 * 16, "the first start was not measured from its first batch on"
     assert own.measurement.epoch_start_s is None, "its workers start once, with it"
     assert bench.starts == 3
+    assert own.measurement.set_up == SetUp(start_s=sum(bench.setup_seconds[1:])), "all starts that it needed"
     other = measure(bench, OTHER)
     assert other.failure is None
     assert not other.forked
@@ -154,6 +156,15 @@ def test_a_script_that_ends_each_time_ends_the_sweep(scripts: Scripts, tmp_path:
         measure(bench, OTHER)
 
 
+def test_a_script_in_which_several_processes_train_on_their_own_is_refused(scripts: Scripts, tmp_path: Path) -> None:
+    session = scripts.will_say(*answer())
+    bench = begun(tmp_path)
+    assert measure(bench, OWN, "baseline").failure is None
+    session.add()  # a process that is no rank of the first one's training
+    with pytest.raises(ScriptError, match="2 processes of the script train at the same time, each on its own"):
+        measure(bench, OTHER)
+
+
 def test_one_that_does_not_come_to_training_is_ended_and_refused(scripts: Scripts, tmp_path: Path) -> None:
     session = FakeSession("ended", exit_code=1)
     scripts.next.append(session)
@@ -172,16 +183,3 @@ def test_of_an_iterable_data_set_the_samples_of_the_scripts_own_epoch_are_sent(
     assert measure(bench, OWN, "baseline").failure is None
     assert measure(bench, OTHER).failure is None
     assert [profile["measure"]["own_epoch_samples"] for _, _, profile in scripts.started[-2:]] == [304, 304]
-
-
-@pytest.mark.parametrize("measured_before", [0, 2])
-def test_asked_to_stop_it_ends_the_measurement_at_once_whichever_it_is_in_a_start(
-    scripts: Scripts, tmp_path: Path, measured_before: int
-) -> None:
-    session = scripts.will_say(*answer() * measured_before, "interrupt")
-    bench = begun(tmp_path)
-    for _ in range(measured_before):
-        assert measure(bench, OWN, "baseline").failure is None
-    with pytest.raises(KeyboardInterrupt):
-        measure(bench, OWN, "baseline")
-    assert session.has_stopped

@@ -140,6 +140,7 @@ def test_what_ends_no_script_is_not_taken_for_it() -> None:
 def test_output_without_an_exception_has_its_last_words() -> None:
     assert find_exception("usage: x\nx: error: no data\n====\n") is None
     assert last_words("usage: x\nx: error: no data\n====\n\n") == "x: error: no data"
+    assert last_words("71\tTrain Epoch: 10 [0/16]\tLoss: 0.86\n") == "71 Train Epoch: 10 [0/16] Loss: 0.86"
     assert last_words("") == ""
 
 

@@ -116,6 +116,26 @@ os.wait(); os.wait()
     session.close()
 
 
+@pytest.mark.parametrize(("ranks", "trainings"), [(2, 1), (1, 2)])
+def test_processes_that_are_no_ranks_of_one_training_are_several(
+    ranks: int, trainings: int, open_session: Open
+) -> None:
+    program = f"""
+for rank in range(2):
+    if os.fork() == 0:
+        c = connect()
+        say(c, "ready", rank=rank % {ranks}, ranks={ranks})
+        wait_for_end(c)
+        os._exit(0)
+os.wait(); os.wait()
+"""
+    session = open_session(program)
+    assert session.trainings == 0
+    assert session.wait(lambda: len(session.ready) == 2, 30.0, lambda *_: None) is None
+    assert session.trainings == trainings
+    session.close()
+
+
 @pytest.mark.parametrize(("reason", "options"), [("stopped", {"stop": lambda: True}), ("limit", {})])
 def test_why_it_did_not_come_to_that_is_told(reason: str, options: dict[str, Any], open_session: Open) -> None:
     session = open_session("time.sleep(1000)", **options)

@@ -191,6 +191,16 @@ def test_a_stage_that_takes_long_is_reported_without_a_terminal(monkeypatch: pyt
     assert stream.getvalue().splitlines() == ["reading headers: 20", "reading headers: 90"]
 
 
+def test_stages_that_begin_again_and_again_are_reported_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view, stream = display()
+    for second in range(600):
+        now[0] = float(second)
+        view.on_stage(f"starting the script: {second % 7} s", 0, None)
+    assert len(stream.getvalue().splitlines()) == 14
+
+
 def test_no_escape_sequence_of_a_message_is_shown() -> None:
     for terminal in (False, True):
         view, stream = display(terminal=terminal)
