@@ -10,7 +10,7 @@ Sweeps on paper, whose repeats scatter by 2 to 30 % (standard deviation). The pr
 
 A sweep of a user's script (candidates take turns in one start, and fresh starts confirm) and one of a loader of the
 user's own are played in full by pipetune's own search, with the noise estimated as a sweep does. No process is started.
-``--quick`` plays 60 sweeps of each kind in place of 300, in two minutes.
+``--quick`` plays 60 sweeps of each kind in place of 300, in three minutes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pipetune.records.edit import Edit
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.registry import SCRIPT, USER
 from pipetune.search.effort import DEFAULT_EFFORT
-from pipetune.search.pooled import repetitions
+from pipetune.search.pooled import expected_felt_frac, repetitions
 from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import run_noise
 from tests.fakes import outcome as fake_outcome
@@ -44,6 +44,8 @@ MOST_FALSE, LEAST_FOUND, LEAST_COVERED = 0.05, 0.95, 0.90
 #: Relative standard error within a run, per standard deviation between runs.
 WITHIN = 0.3
 START_S, MEASURE_S = 4.0, 6.0
+#: Of a loader that waits: cores that it uses, and the scatter of the machine's speed beside other programs.
+WAITING_CORES, LOAD = 0.1, 0.3
 
 
 def space_of(*, is_script: bool) -> Space:
@@ -64,28 +66,34 @@ def space_of(*, is_script: bool) -> Space:
 
 
 def play(
-    space: Space, gain_of: Callable[[Candidate], float], noise: float, seed: int
+    space: Space, gain_of: Callable[[Candidate], float], noise: float, seed: int, *, load: float | None = None
 ) -> tuple[Edit | None, float, int]:
-    """One sweep: the edit that is recommended (``None``: none is), its time (s), and its measurements."""
+    """One sweep: the edit that is recommended (``None``: none is), its time (s), and its measurements.
+
+    Args:
+        load: scatter of the machine's speed, which the loader does not follow because it waits; ``None``: it computes,
+            and rates scatter 2.5 times as much as the speed.
+    """
     draw, outcomes, seconds = random.Random(seed), list[Outcome](), 0.0
     base = search.baseline(space)
-    blocks = 1 if space.confirm_alone else None
-    while (proposal := search.propose(space, outcomes, GOAL, seed, blocks=blocks)) is not None:
+    while (proposal := search.propose(space, outcomes, GOAL, seed)) is not None:
         rate = BASE_RATE * gain_of(proposal.candidate) * math.exp(draw.gauss(0, noise))
         within = WITHIN * noise
-        known = run_noise((one.measurement for one in outcomes), repetitions(outcomes))
+        felt = expected_felt_frac(outcomes, proposal.candidate)
+        known = run_noise((one.measurement for one in outcomes), repetitions(outcomes), felt)
         half = Z95 * math.hypot(within, known)
         fresh = search.has_own_start(space, outcomes, GOAL, proposal.candidate, proposal.block)
         seconds += MEASURE_S + START_S * fresh
-        speed = 100 * math.exp(draw.gauss(0, noise / 2.5))
+        speed = 100 * math.exp(draw.gauss(0, noise / 2.5 if load is None else load))
+        cores = 1.0 if load is None else WAITING_CORES
         made = fake_outcome(
             rate=rate,
             ceiling=CEILING,
             ci95=(rate * max(0.0, 1 - half), rate * (1 + half)),
             goodput_ci95=(rate / CEILING * max(0.0, 1 - half), rate / CEILING * (1 + half)),
             within_error_frac=within,
-            cores_used=1.0,
-            cpu_s_per_1000_samples=1000 / rate,
+            cores_used=cores,
+            cpu_s_per_1000_samples=1000 * cores / rate,
             machine_speed_before=speed,
             machine_speed_after=speed,
             accelerator_idle_frac=max(0.0, 1 - rate / CEILING),
@@ -129,17 +137,20 @@ def main(options: Namespace) -> bench.Result:
         "2 times": gains(2.0),
     }
     rows, broken, tables = [], list[str](), list[dict[str, object]]()
-    for is_script in (True, False):
+    for is_script, load in ((True, None), (True, LOAD), (False, None)):
         space = space_of(is_script=is_script)
         for name, gain_of in worlds.items():
             for noise in NOISES:
-                played = [play(space, gain_of, noise, seed) for seed in range(sweeps)]
+                played = [play(space, gain_of, noise, seed, load=load) for seed in range(sweeps)]
                 edits = [edit for edit, _, _ in played if edit is not None]
                 share = len(edits) / sweeps
                 inside = [edit.gain_ci95[0] <= truth_of(edit, space, gain_of) <= edit.gain_ci95[1] for edit in edits]
                 covered = sum(inside) / len(inside) if inside else None
                 seconds = sorted(seconds for _, seconds, _ in played)
-                what = f"{'script' if is_script else 'own loader'}, {name}, repeats scatter by {100 * noise:.0f} %"
+                kind = (
+                    "own loader" if not is_script else "script" if load is None else "script that waits, beside others"
+                )
+                what = f"{kind}, {name}, repeats scatter by {100 * noise:.0f} %"
                 median_s = seconds[len(seconds) // 2]
                 tables.append({"what": what, "noise": noise, "edits": share, "covered": covered, "median_s": median_s})
                 rows.append(

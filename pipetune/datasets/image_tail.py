@@ -3,13 +3,14 @@
 Why: Pillow and torchvision refuse a file that is cut off, OpenCV and DALI fill the missing part with grey. Left out
 before the first candidate, it makes no difference between them.
 Sources: ITU-T T.81 B.1.1 (JPEG markers; 0xFF inside the scan is stuffed, so FFD9 there is the end), PNG 3rd edition
-11.2.5 (IEND), RFC 9649 (RIFF size).
+5.3 and 11.2.5 (chunks, IEND), RFC 9649 (RIFF size).
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ _JPEG_END = b"\xff\xd9"
 _JPEG_SCAN = 0xDA
 #: Start of frame; C4, C8 and CC are other things.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_PNG_SIGNATURE_BYTES = 8
 _PNG_END = b"IEND\xaeB`\x82"
 
 
@@ -49,6 +51,23 @@ def why_incomplete(path: str | bytes, image_format: str, size_bytes: int, *, sta
 def why_incomplete_bytes(data: bytes, image_format: str) -> str | None:
     """The same of an image in memory."""
     return _why(lambda count, offset: data[offset : offset + count], image_format, len(data))
+
+
+def find_png_damage(data: bytes) -> str | None:
+    """What is wrong with a whole PNG, by the lengths and checksums of its chunks; ``None``: nothing as far as IEND."""
+    at = _PNG_SIGNATURE_BYTES
+    while at + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + length
+        if end > len(data):
+            return f"damaged: a chunk at byte {at} is longer than the file"
+        if zlib.crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
+            name = kind.decode("ascii", "replace")
+            return f"damaged: the checksum of the chunk {name!r} at byte {at} is another"
+        if kind == b"IEND":
+            return None
+        at = end
+    return "damaged: its chunks do not lead to IEND"
 
 
 def has_late_exif(path: str | bytes, size_bytes: int, *, start: int = 0) -> bool:

@@ -74,6 +74,7 @@ def scan_shards(
     read_members, unit = READERS[find_ending(shards[0]) or TAR]
     tally = Tally()
     members: list[Member] = []
+    shards = _leave_out_links(shards, tally)
     if is_folder and read_members is members_of_mds:
         shards = _follow_index(root, shards, tally)
     for path in find_missing_numbers(shards) if is_folder else ():
@@ -108,6 +109,24 @@ def scan_shards(
         skipped=tuple(tally.kept), skipped_count=tally.count,
         audit=_audit(unit, tally, classes, used=len(numbered) - unused),
     )  # fmt: skip
+
+
+def _leave_out_links(shards: list[str], tally: Tally) -> list[str]:
+    """Each file once: ``latest.tar``, a link to another shard of the folder, has no samples of its own."""
+    first: dict[tuple[int, int], str] = {}
+    kept: list[str] = []
+    for shard in sorted(shards, key=os.path.islink):
+        try:
+            status = os.stat(shard)
+        except OSError:
+            kept.append(shard)  # its reader says why
+            continue
+        same = first.setdefault((status.st_dev, status.st_ino), shard)
+        if same is shard:
+            kept.append(shard)
+        else:
+            tally.report_unused(shard, f"is the same file as {same!r}")
+    return sorted(kept)
 
 
 def _follow_index(folder: str, shards: list[str], tally: Tally) -> list[str]:

@@ -6,6 +6,7 @@ seen by them; of those that are known, the functions are replaced.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -25,6 +26,8 @@ from pipetune.protection.state import STATE
 
 #: A file on the command line of another program is copied up to this size: most are only read.
 MAX_NAMED_BYTES = 256 << 20
+#: Programs that may remove or move a folder that stands on their command line.
+_REMOVERS = frozenset({"rm", "mv", "find", "rsync", "unlink"})
 #: A folder that is given to a function that saves has so many files at most; others are not looked at.
 MAX_FOLDER_FILES = 1000
 #: Functions and methods that write from compiled code to a file, or into a folder, that is one of their arguments.
@@ -140,10 +143,14 @@ class FileGuard:
     def _on_program(self, words: Any, cwd: Any) -> None:
         """Another program may change what stands on its command line."""
         base = os.fsdecode(cwd) if cwd is not None else os.getcwd()
+        removes = any(os.path.basename(part) in _REMOVERS for part in _parts(words))
         for path in named_files(words, base):
+            if removes and os.path.isdir(path):
+                with contextlib.suppress(OSError):  # too many files are in it
+                    self._keeper.keep_name(path)
             state = _regular_state(path)
             if state is not None and state.st_size <= MAX_NAMED_BYTES and os.access(path, os.W_OK):
-                self._keeper.keep_content(path)
+                self._keeper.keep_in_advance(path)
                 self._keeper.keep_attributes(path)
 
     def patch_savers(self, module: ModuleType) -> None:
@@ -208,6 +215,16 @@ def named_files(words: Any, base: str) -> Iterator[str]:
         words: a list, or a line for the shell.
         base: the folder that relative paths begin at.
     """
+    parts = _parts(words)
+    paths = [resolve(os.path.join(base, part), follow=True) for part in parts if part and "\0" not in part]
+    yield from paths
+    folders = [path for path in paths if os.path.isdir(path)]
+    for folder in folders:
+        yield from (os.path.join(folder, os.path.basename(path)) for path in paths)
+
+
+def _parts(words: Any) -> list[str]:
+    """The words of a command line, those within a word for the shell, and what stands behind ``=``; each once."""
     if isinstance(words, str | bytes | os.PathLike):
         words = [os.fsdecode(words)]
     parts: dict[str, None] = {}
@@ -221,11 +238,7 @@ def named_files(words: Any, base: str) -> Iterator[str]:
             except ValueError:  # an open quote
                 parts.update(dict.fromkeys(word.split()))
     parts.update(dict.fromkeys([part.partition("=")[2] for part in parts if "=" in part]))
-    paths = [resolve(os.path.join(base, part), follow=True) for part in parts if part and "\0" not in part]
-    yield from paths
-    folders = [path for path in paths if os.path.isdir(path)]
-    for folder in folders:
-        yield from (os.path.join(folder, os.path.basename(path)) for path in paths)
+    return list(parts)
 
 
 def _regular_state(path: str) -> os.stat_result | None:

@@ -46,6 +46,12 @@ def new_labels(counts: Sequence[int], min_per_class: int) -> list[int | None]:
     return labels
 
 
+def count_empty_classes(labels: Iterable[int]) -> int:
+    """Labels below the largest that no image has. ``ImageFolder`` counts folders, and has no number for them."""
+    used = set(labels)
+    return max(used) + 1 - len(used) if used else 0
+
+
 def split(
     numbers_of: Sequence[range], labels: Sequence[int | None], *, share: float, per_class: int, seed: int | None
 ) -> list[Split]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipetune.datasets.image_header import MAX_PIXELS, Header, NotAnImage, parse_header
-from pipetune.datasets.image_tail import why_incomplete_bytes
+from pipetune.datasets.image_tail import find_png_damage, why_incomplete_bytes
 from pipetune.datasets.upright import TURNS
 from pipetune.packing.jpeg_library import MOST_ORDERS, CannotPack, Order, own_packer
 from pipetune.packing.options import LOSSLESS, SAMPLINGS, Pixels
@@ -195,6 +195,8 @@ def _as_it_is(data: bytes, header: Header, pixels: Pixels) -> Packed:
         except CannotPack:
             _decoded(data)  # it is copied, if only libjpeg's coefficients are strange
     reason = why_incomplete_bytes(data, header.format)
+    if reason is None and header.format == "png":
+        reason = find_png_damage(data)
     if reason is not None:
         raise Rejected(reason)
     return Packed(data, ENDINGS[header.format], *sizes, COPIED)

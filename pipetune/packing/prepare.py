@@ -24,7 +24,7 @@ from pipetune.packing.duration import remove_trials
 from pipetune.packing.folder import planning, refuse_folder, refuse_others, stored_pack, write_pack_file
 from pipetune.packing.formats.table import format_of
 from pipetune.packing.gain import GainOptions, predicted_gains, subject_of
-from pipetune.packing.layout import Split, mark_of, new_labels, split
+from pipetune.packing.layout import Split, count_empty_classes, mark_of, new_labels, split
 from pipetune.packing.manifest import PARTS
 from pipetune.packing.options import PackOptions, check, validation_of
 from pipetune.packing.pixels import Packed
@@ -174,7 +174,10 @@ def _prepared(
             shard_bytes=options.shard_bytes, threads=options.threads, cores=cores, crop=crop, seed=0,
             report=observer.on_stage, classes=sum(label is not None for label in labels), gains_of=gains_of,
         ) if lacking else []  # fmt: skip
-        for number, plan in zip(lacking, plans, strict=True):
+        used = {label for number in part.order if (label := labels[sources.label(number)]) is not None}
+        empty_classes = count_empty_classes(used) if format_.keeps_names else 0
+        for number, one_plan in zip(lacking, plans, strict=True):
+            plan = replace(one_plan, empty_classes=empty_classes)
             stored[number] = plan, None
             if keep:
                 write_pack_file(folders[number], alone[number], marks[number], plan, None)

@@ -14,6 +14,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing.folder import CLASSES, remove_parts, remove_unfinished, write_pack_file, writing
 from pipetune.packing.formats.contract import ShardRows
 from pipetune.packing.gain import GainOptions, measured_gains
+from pipetune.packing.layout import count_empty_classes
 from pipetune.packing.manifest import MANIFEST, REJECTED, line_of, read_head, read_part, rows_of
 from pipetune.packing.options import PackOptions
 from pipetune.packing.prepare import Packing, PackObserver, groups_of, prepare
@@ -62,11 +63,13 @@ def pack(
 
 
 def is_complete_pack(run: PackRun) -> bool:
-    """Whether all that the source holds is in the pack, and each label belongs to an image."""
+    """Whether all that the source holds is in the pack, each label belongs to an image, and none has changed."""
     audit, result = run.plan.audit, run.result
     if audit is not None and not audit.is_complete:
         return False
-    return not run.plan.unusable and (result is None or not (result.rejected or result.unusable))
+    if run.plan.unusable or run.plan.empty_classes:
+        return False
+    return result is None or not (result.rejected or result.unusable or result.empty_classes)
 
 
 def _measure(group: Sequence[Packing], runs: dict[str, PackRun], chosen: GainOptions, observer: PackObserver) -> None:
@@ -208,6 +211,7 @@ def _finish(packing: Packing, options: PackOptions, observer: PackObserver) -> P
     pack, folder = packing.pack, packing.pack.folder
     done: Counter[str] = Counter()
     rejected = turned = size = shards = 0
+    labels: set[int] = set()
     seconds = 0.0
     for shard in range(pack.shards):
         head = read_head(folder, shard)
@@ -219,10 +223,12 @@ def _finish(packing: Packing, options: PackOptions, observer: PackObserver) -> P
         rejected += len(entries) - len(kept)
         done.update(one.done for one in kept)
         turned += sum(one.orientation > 1 for one in kept)
+        labels.update(one.label for one in kept)
     result = PackResult(
         images=done.total(), rejected=rejected, unusable=packing.plan.unusable, shards=shards, total_bytes=size,
         seconds=seconds, done=dict(done), turned=turned, verified=0,
         complete=shards == pack.shards and options.part is None,
+        empty_classes=count_empty_classes(labels) if pack.format.keeps_names else 0,
     )  # fmt: skip
     if not result.complete:
         return result

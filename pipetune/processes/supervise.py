@@ -4,6 +4,9 @@ It adopts orphans (``PR_SET_CHILD_SUBREAPER``), so a daemonised or re-parented p
 process group or session it may be. It ends all of them when the command has ended, and when its standard input closes:
 the kernel closes that when pipetune dies, also by SIGKILL.
 
+Its first argument is the descriptor of a file, or nothing; the command follows. The file's time of change says when
+something of the command last ran.
+
 On standard output, JSON lines: ``{"pid": …}`` once the command runs, ``{"exit": …}`` with its return code (negative:
 the signal), or ``{"error": …}``.
 
@@ -25,6 +28,8 @@ from collections.abc import Callable
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHECK_S = 0.05
+#: So often the time of the file is set (s).
+_BEAT_S = 1.0
 #: Lists what one thread has forked; kernels without CONFIG_PROC_CHILDREN have no such file.
 _CHILDREN = "/proc/thread-self/children"
 #: Longest time for everything to end after SIGKILL, and for trackers to end by themselves (s).
@@ -34,8 +39,10 @@ _TRACKER = b"multiprocessing.resource_tracker"
 _SHM = "/dev/shm"
 
 
-def main(command: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the command; returns 0 once nothing of it is left."""
+    pulse_fd, *command = arguments
+    pulse = Pulse(int(pulse_fd) if pulse_fd else None)
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     lifeline = os.dup(0)
@@ -51,11 +58,36 @@ def main(command: list[str]) -> int:
         _say(report, error=f"cannot start {command[0]!r}: {error.strerror}")
         return 1
     _say(report, pid=child.pid)
-    status = _wait(child.pid, lifeline)
+    status = _wait(child.pid, lifeline, pulse)
     if status is not None:
         _say(report, exit=os.waitstatus_to_exitcode(status))
     end_all()
+    pulse.beat()
     return 0
+
+
+class Pulse:
+    """The file that says when something of the command last ran.
+
+    Args:
+        fd: its descriptor; ``None``: nobody asks.
+    """
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+        self._last_s = -_BEAT_S
+
+    def beat_in_time(self) -> None:
+        """Set the file's time, unless that was done a moment ago."""
+        if time.monotonic() - self._last_s >= _BEAT_S:
+            self.beat()
+
+    def beat(self) -> None:
+        """Set the file's time."""
+        self._last_s = time.monotonic()
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.utime(self._fd)
 
 
 def _say(fd: int, **fields: object) -> None:
@@ -63,9 +95,10 @@ def _say(fd: int, **fields: object) -> None:
         os.write(fd, json.dumps(fields).encode() + b"\n")
 
 
-def _wait(pid: int, lifeline: int) -> int | None:
+def _wait(pid: int, lifeline: int, pulse: Pulse) -> int | None:
     """The command's status; ``None``: pipetune has ended or wants the end."""
     while True:
+        pulse.beat_in_time()
         with contextlib.suppress(ChildProcessError):
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if reaped[0] == pid:

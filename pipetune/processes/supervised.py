@@ -24,14 +24,15 @@ class Supervised:
         command: what to start, as a shell would.
         environment: of the command.
         log: takes its standard output and error.
-        kept_fds: descriptors that stay open until everything has ended, whatever becomes of this process.
+        pulse_fd: descriptor of a file. It stays open until everything has ended, whatever becomes of this process, and
+            until then the file's time of change is set every second.
 
     Raises:
         OSError: the system refuses.
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], kept_fds: Sequence[int] = ()
+        self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], pulse_fd: int | None = None
     ) -> None:
         self.pid: int | None = None
         """Of the command, once it runs."""
@@ -42,9 +43,9 @@ class Supervised:
         self._buffer = b""
         # -S and -E: the supervisor needs nothing of the environment, and the hook must not enter it.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-E", "-S", _PROGRAM, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=log, env=dict(environment), start_new_session=True,
-            pass_fds=kept_fds,
+            [sys.executable, "-P", "-E", "-S", _PROGRAM, "" if pulse_fd is None else str(pulse_fd), *command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=dict(environment), start_new_session=True,
+            pass_fds=() if pulse_fd is None else (pulse_fd,),
         )  # fmt: skip
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)

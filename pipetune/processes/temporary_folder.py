@@ -5,30 +5,38 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 _PREFIX = "pipetune-"
+#: In the names of this process's folders: a user may have a folder whose name begins with ``pipetune-``, too.
+_TOKEN = secrets.token_hex(4)
 #: Locked for as long as a process has the folder; the kernel gives the lock back when it dies.
 _OWNER = ".owner"
 
 
 @contextlib.contextmanager
 def temporary_folder(kind: str) -> Iterator[Path]:
-    """A new folder ``pipetune-KIND-…``, which is removed at the end of the block.
+    """A new folder ``pipetune-TOKEN-KIND-…``, which is removed at the end of the block.
 
     Raises:
         OSError: none can be made.
     """
     remove_abandoned()
     with contextlib.ExitStack() as held:
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{_TOKEN}-{kind}-"))
         held.callback(remove, folder)
         with contextlib.suppress(OSError):  # a file system without locks
             held.enter_context(_owned(folder))
         yield folder
+
+
+def prefix_of_folders() -> str:
+    """The beginning of the paths of this process's temporary folders, also of those that are made later."""
+    return os.path.join(os.path.realpath(tempfile.gettempdir()), f"{_PREFIX}{_TOKEN}-")
 
 
 def remove(folder: str | Path) -> None:

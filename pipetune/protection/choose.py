@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.protection.contract import Protection, Request, Settled, Unavailable
-from pipetune.protection.guard import open_guard, settle_guard
-from pipetune.protection.notify import open_supervised, settle_supervised
+from pipetune.protection.guard import open_guard
+from pipetune.protection.kept_files import settle_killed
+from pipetune.protection.notify import open_supervised
 from pipetune.protection.overlay import open_overlay
 from pipetune.protection.settle_overlay import settle_overlay
-from pipetune.protection.state import FOLDER, InUseError, ProtectionFolder
+from pipetune.protection.state import FOLDER, STATE, InUseError, ProtectionFolder
 from pipetune.records.written import GUARD, OVERLAY, SUPERVISED, WrittenFiles
 
 #: Environment variable with the names of the only mechanisms that may be tried, for tests: ``guard`` or
@@ -29,8 +31,8 @@ OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = Mappi
 SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], Settled]] = MappingProxyType(
     {
         OVERLAY: settle_overlay,
-        SUPERVISED: settle_supervised,
-        GUARD: settle_guard,
+        SUPERVISED: lambda folder, _: settle_killed(folder, SUPERVISED),
+        GUARD: lambda folder, _: settle_killed(folder, GUARD),
     }
 )
 
@@ -69,6 +71,15 @@ def is_unsettled(run: Path) -> bool:
     return (run / FOLDER).is_dir()
 
 
+def puts_back_later(run: Path) -> bool:
+    """Whether the sweep that runs in this folder has let its script change files, which it puts back at its end."""
+    try:
+        state = json.loads((run / FOLDER / STATE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(state, dict) and state.get("mechanism") in (SUPERVISED, GUARD)
+
+
 def settle_protection(run: Path) -> WrittenFiles | None:
     """Put back and move what a pipetune that was killed has left in a run folder; ``None``: there was nothing.
 
@@ -76,16 +87,27 @@ def settle_protection(run: Path) -> WrittenFiles | None:
         run: the run folder. It belongs to this user, because what stands in it decides which files are written.
 
     Raises:
-        PipetuneError: processes of the script still run, or the disk refuses.
+        PipetuneError: processes of the script still run, another version of pipetune has begun it, or the disk refuses.
     """
     if not is_unsettled(run):
         return None
     folder = _open_folder(run)
+    try:
+        folder.require_ended()
+    except InUseError:
+        folder.close(keep=True)
+        raise _in_use(run) from None
     state = folder.read_state()
     settle = None if state is None else SETTLERS.get(str(state.get("mechanism")))
     if state is None or settle is None:
-        folder.close(keep=state is not None)
-        return None
+        has_state = (folder.path / STATE).exists()
+        folder.close(keep=has_state)
+        if not has_state:
+            return None
+        raise PipetuneError(
+            f"{folder.path / STATE} cannot be read: files of yours may be as a killed sweep has left them",
+            hint=f"use the version of pipetune that made it; the first versions are in {folder.path}",
+        )
     is_complete = False
     try:
         written, is_complete = settle(folder, state)
@@ -98,8 +120,12 @@ def _open_folder(run: Path) -> ProtectionFolder:
     try:
         return ProtectionFolder(run)
     except InUseError:
-        raise PipetuneError(
-            f"processes of the script in {run} still run", hint="end them, then write the same command again"
-        ) from None
+        raise _in_use(run) from None
     except OSError as error:
         raise PipetuneError(f"cannot write to {run}: {error.strerror}", hint="check its permissions") from error
+
+
+def _in_use(run: Path) -> PipetuneError:
+    return PipetuneError(
+        f"processes of the script in {run} still run", hint="end them, then write the same command again"
+    )

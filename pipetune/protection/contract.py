@@ -23,8 +23,8 @@ class Request:
     cwd: Path
     """In which it is started; absolute."""
     open_places: tuple[Path, ...] = ()
-    """Folders in which writing takes effect at once: pipetune's own. Absolute; those that are made later in the
-    temporary folder, with the prefix ``pipetune-``, are among them."""
+    """Folders in which writing takes effect at once: pipetune's own. Absolute. This process's temporary
+    folders (:func:`pipetune.processes.temporary_folder.prefix_of_folders`) are among them, also later ones."""
 
 
 class Settled(NamedTuple):
@@ -50,8 +50,8 @@ class Protection(Protocol):
     def variables(self) -> dict[str, str]:
         """Variables that the command needs in its environment."""
 
-    def passed_fds(self) -> tuple[int, ...]:
-        """Descriptors that the supervisor of a start keeps open until everything of that start has ended."""
+    def pulse_fd(self) -> int:
+        """Descriptor of a file that a start's supervisor keeps open, and whose time it sets, until all has ended."""
 
     def collect(self) -> WrittenFiles:
         """Put back what existed, move what is new to its place, and list both. Every start has ended.

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import stat
 
 #: ``_IOW(0x94, 9, int)`` of linux/fs.h, alike on x86-64 and aarch64.
@@ -49,6 +50,22 @@ def copy_file(source: str, target: str) -> None:
         set_attributes(target, state.st_mode, state.st_uid, state.st_gid, (state.st_atime_ns, state.st_mtime_ns))
     finally:
         os.close(source_fd)
+
+
+def separate_name(path: str) -> None:
+    """Give a path a file of its own, with the same content, where the file has other names (hard links), too.
+
+    Raises:
+        OSError: see :func:`copy_file`.
+    """
+    unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
+    try:
+        copy_file(path, unfinished)
+        os.rename(unfinished, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
 
 
 def copy_content(source_fd: int, target_fd: int) -> None:

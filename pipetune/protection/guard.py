@@ -13,11 +13,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from pipetune.protection.contract import Request, Settled
+from pipetune.processes.temporary_folder import prefix_of_folders
+from pipetune.protection.contract import Request
 from pipetune.protection.journal import read_entries
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import settle_kept
@@ -51,11 +51,6 @@ def open_guard(folder: ProtectionFolder, request: Request) -> Guard:
     return guard
 
 
-def settle_guard(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settled:
-    """Put back what a pipetune that was killed has left."""
-    return settle_kept(folder, MECHANISM)
-
-
 class Guard:
     """See :class:`pipetune.protection.contract.Protection`."""
 
@@ -63,8 +58,7 @@ class Guard:
 
     def __init__(self, folder: ProtectionFolder, request: Request) -> None:
         self._folder, self._request = folder, request
-        temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "pipetune-")
-        self.open_places = [*(f"{place}/" for place in (*request.open_places, folder.run)), temporary]
+        self.open_places = [*(f"{place}/" for place in (*request.open_places, folder.run)), prefix_of_folders()]
         self._seen: Seen = {}
         self._copied: set[str] = set()
         self._is_complete = True
@@ -84,7 +78,7 @@ class Guard:
             if size > room:
                 continue
             with contextlib.suppress(OSError):  # one that cannot be read, say
-                keeper.keep_content(path)
+                keeper.keep_in_advance(path)
                 self._copied.add(path)
                 room -= size
 
@@ -93,7 +87,7 @@ class Guard:
         for path in self._files():
             with contextlib.suppress(OSError):
                 state = os.lstat(path)
-                if stat.S_ISREG(state.st_mode):
+                if stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode):
                     seen[path] = (state.st_mtime_ns, state.st_size)
             if len(seen) >= MAX_SEEN_FILES:
                 break
@@ -104,7 +98,8 @@ class Guard:
             for folder, names, files in os.walk(place):
                 names[:] = [name for name in names if name not in _LEFT_OUT]
                 if not f"{folder}/".startswith(tuple(self.open_places)):
-                    yield from (os.path.join(folder, name) for name in files)
+                    links = [name for name in names if os.path.islink(os.path.join(folder, name))]
+                    yield from (os.path.join(folder, name) for name in [*files, *links])
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command as it is: Python's ``sitecustomize`` guards it."""
@@ -115,9 +110,9 @@ class Guard:
         """Where Python's processes find the journal."""
         return {KEEP: str(self._folder.path)}
 
-    def passed_fds(self) -> tuple[int, ...]:
+    def pulse_fd(self) -> int:
         """The lock: while processes of the script run, nobody puts back."""
-        return (self._folder.lock_fd,)
+        return self._folder.lock_fd
 
     def collect(self) -> WrittenFiles:
         """Put back what existed, and list what was written."""
@@ -144,7 +139,9 @@ class Guard:
         lost = sorted(
             path for path, before in self._seen.items() if path not in entries and after.get(path, (0, 0)) != before
         )
-        return tuple(path for path in created if path not in entries), lost
+        # A new file that another program was about to be given was kept in advance, as if it were an old one.
+        listed = {path for path, entry in entries.items() if entry.kind not in ("prepared", "attributes")}
+        return tuple(path for path in created if path not in listed), lost
 
     def close(self) -> None:
         """Remove the copies, unless one of them is still needed."""

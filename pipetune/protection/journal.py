@@ -6,7 +6,9 @@ Sample line::
      "uid": 1000, "gid": 1000, "size": 7, "device": 65024, "inode": 12, "links": 1}
 
 ``kind`` is ``changed`` or ``removed`` (the path existed, and ``copy`` names what stands for it in ``copies/``),
-``attributes`` (only its mode, owner or times are about to change; there is no copy) or ``created`` (it did not exist).
+``prepared`` (as ``changed``, but copied in advance: nobody has asked to change it yet; an ``asked`` line comes when a
+process of the script does), ``attributes`` (only its mode, owner or times are about to change; there is no copy) or
+``created`` (it did not exist).
 What stands in ``copies/`` is a copy, a hard link, or the file itself (where a new version takes its place). A folder
 has none: what was in it has lines of its own. A line is written, in one ``write``, after its copy is whole and before
 the change happens. Standard library only: processes of the script write it, too.
@@ -23,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["changed", "removed", "attributes", "created"]
+Kind = Literal["changed", "removed", "prepared", "asked", "attributes", "created"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +93,28 @@ def append_entry(fd: int, entry: Entry) -> None:
 
 
 def parse_lines(data: bytes) -> Iterator[Entry]:
-    """The whole lines, in their order; a torn last line is left out, because its change did not happen."""
+    """The whole lines, in their order; a torn last line is left out, because its change did not happen.
+
+    A line that a power cut has damaged is left out, too: see :func:`count_damaged_lines`.
+    """
     for line in data.split(b"\n")[:-1]:
-        yield Entry(**json.loads(line))
+        with contextlib.suppress(ValueError, TypeError):
+            yield Entry(**json.loads(line))
 
 
 def read_entries(journal: Path) -> list[Entry]:
     """What stands in a journal; nothing where there is none."""
+    return list(parse_lines(_read(journal)))
+
+
+def count_damaged_lines(journal: Path) -> int:
+    """Lines of a journal that say nothing."""
+    data = _read(journal)
+    return data.count(b"\n") - len(list(parse_lines(data)))
+
+
+def _read(journal: Path) -> bytes:
     try:
-        return list(parse_lines(journal.read_bytes()))
+        return journal.read_bytes()
     except FileNotFoundError:
-        return []
+        return b""

@@ -13,12 +13,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipetune.protection.copy_file import copy_file, set_attributes
+from pipetune.protection.copy_file import copy_file, separate_name, set_attributes
 from pipetune.protection.journal import Entry, Kind, append_entry, describe_state, parse_lines
 from pipetune.protection.kept_table import Inode, KeptTable
 from pipetune.protection.state import COPIES, JOURNAL
@@ -56,10 +55,6 @@ class Keeper:
         self._device = os.stat(self._copies).st_dev
         self._table = KeptTable(self._device)
 
-    def is_open_place(self, path: str) -> bool:
-        """Whether writing to a path takes effect as it is."""
-        return path.startswith(self._open_places)
-
     def keep_content(self, path: str, *, truncated: bool = False) -> None:
         """Before a file is written to, or made.
 
@@ -74,9 +69,10 @@ class Keeper:
         if state is None:
             self.note_created(path)
             return
-        if not stat.S_ISREG(state.st_mode) or self.is_open_place(path):
+        if not stat.S_ISREG(state.st_mode) or path.startswith(self._open_places):
             return
         inode = (state.st_dev, state.st_ino)
+        self._note_asked(path)
         if self._table.is_settled(path) and inode not in self._linked and state.st_nlink == 1:
             return
         with self._alone() as journal:
@@ -84,13 +80,31 @@ class Keeper:
                 self._copy_linked(inode)
             if not self._table.existed(path):
                 if state.st_nlink > 1 and state.st_dev != self._device:
-                    self._separate(path)
+                    separate_name(path)
                 return
-            shared = self._table.copied.get(inode)
-            if shared is not None:
-                self._append(journal, replace(shared, path=path))
-                return
-            self._keep_content(journal, path, state, truncated=truncated)
+            self._keep_content(journal, path, state, "changed", truncated=truncated)
+
+    def keep_in_advance(self, path: str) -> None:
+        """Before something may change a file or link without asking.
+
+        Args:
+            path: see :meth:`keep_content`.
+
+        Raises:
+            OSError: it cannot be kept.
+        """
+        state = self._look(path)
+        if state is None or path.startswith(self._open_places):
+            return
+        if not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
+            return
+        if state.st_nlink > 1 and state.st_dev != self._device:
+            return  # it would have to lose its other names
+        with self._alone() as journal:
+            if (state.st_dev, state.st_ino) in self._linked:
+                self._copy_linked((state.st_dev, state.st_ino))
+            if self._table.existed(path):
+                self._keep_content(journal, path, state, "prepared", truncated=False)
 
     def keep_name(self, path: str) -> None:
         """Before a path is removed, replaced or renamed.
@@ -99,7 +113,10 @@ class Keeper:
             OSError: see :meth:`keep_content`.
         """
         state = self._look(path)
-        if state is None or self.is_open_place(path) or self._table.is_settled(path):
+        if state is None or path.startswith(self._open_places):
+            return
+        self._note_asked(path)
+        if self._table.is_settled(path):
             return
         with self._alone() as journal:
             if stat.S_ISDIR(state.st_mode):
@@ -114,7 +131,7 @@ class Keeper:
             OSError: see :meth:`keep_content`.
         """
         state = self._look(path)
-        if state is None or self.is_open_place(path) or self._table.is_settled(path):
+        if state is None or path.startswith(self._open_places) or self._table.is_settled(path):
             return
         if self._table.has_attributes(path):
             return
@@ -128,11 +145,19 @@ class Keeper:
         Raises:
             OSError: the journal cannot be written.
         """
-        if self.is_open_place(path) or self._table.is_settled(path):
+        if path.startswith(self._open_places) or self._table.is_settled(path):
             return
         with self._alone() as journal:
             if not self._table.is_settled(path) and self._look(path) is None:
                 self._append(journal, Entry(path=path, kind="created"))
+
+    def _note_asked(self, path: str) -> None:
+        if not self._position:
+            with self._alone():  # what was prepared stands in the journal
+                pass
+        if self._table.is_prepared(path):
+            with self._alone() as journal:
+                self._append(journal, Entry(path=path, kind="asked"))
 
     def _look(self, path: str) -> os.stat_result | None:
         try:
@@ -173,7 +198,7 @@ class Keeper:
 
     def _take(self, entry: Entry) -> None:
         self._table.add(entry)
-        if entry.copy is None or entry.kind not in ("changed", "removed"):
+        if entry.copy is None or entry.kind not in ("changed", "removed", "prepared"):
             return
         if (entry.device, entry.inode) not in self._linked:
             self._note_linked(entry.copy)
@@ -208,22 +233,26 @@ class Keeper:
             number += 1
         return f"{number:06d}"
 
-    def _keep_content(self, journal: int, path: str, state: os.stat_result, *, truncated: bool) -> None:
+    def _keep_content(self, journal: int, path: str, state: os.stat_result, kind: Kind, *, truncated: bool) -> None:
+        shared = self._table.copied.get((state.st_dev, state.st_ino))
+        if shared is not None:
+            self._append(journal, replace(shared, path=path, kind=kind))
+            return
         name = self._next_name()
         copy = os.path.join(self._copies, name)
         if truncated and state.st_size >= MIN_MOVED_BYTES and self._can_be_moved(path, state):
             with self._removed_on_failure(name):
                 os.link(path, copy, follow_symlinks=False)
-                self._append(journal, self._described(path, "changed", state, name))
+                self._append(journal, self._described(path, kind, state, name))
             self._put_empty(path, state, copy)
             self._linked.pop((state.st_dev, state.st_ino), None)
             return
         with self._removed_on_failure(name):
             copy_file(path, copy)
             has_pin = state.st_nlink > 1 and self._pin(path, copy)
-            self._append(journal, self._described(path, "changed", state, name))
-        if state.st_nlink > 1 and not has_pin:
-            self._separate(path)
+            self._append(journal, self._described(path, kind, state, name))
+        if state.st_nlink > 1 and not has_pin:  # nobody could find all of its other names later
+            separate_name(path)
 
     def _pin(self, path: str, copy: str) -> bool:
         """Hold on to a file with several names; whether that is possible."""
@@ -233,26 +262,14 @@ class Keeper:
             return False
         return True
 
-    def _separate(self, path: str) -> None:
-        """Give a path a file of its own, so that its other names do not change: nobody could find all of them later."""
-        unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
-        try:
-            copy_file(path, unfinished)
-            os.rename(unfinished, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
-            raise
-
     @contextlib.contextmanager
     def _removed_on_failure(self, name: str) -> Iterator[None]:
         try:
             yield
         except BaseException:
             for ending in ("", PIN):
-                copy = os.path.join(self._copies, name + ending)
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(copy)
+                    os.unlink(os.path.join(self._copies, name + ending))
             raise
 
     def _can_be_moved(self, path: str, state: os.stat_result) -> bool:

@@ -8,26 +8,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipetune.protection.contract import Settled
-from pipetune.protection.journal import read_entries
-from pipetune.protection.put_back import first_entries, is_as_before, put_back, separate_names
-from pipetune.protection.state import COPIES, JOURNAL, ProtectionFolder, remove_tree
+from pipetune.protection.journal import count_damaged_lines, read_entries
+from pipetune.protection.put_back import (
+    first_entries,
+    is_as_before,
+    paths_changed_later,
+    put_back,
+    separate_names,
+)
+from pipetune.protection.state import COPIES, JOURNAL, KEPT, ProtectionFolder, remove_tree
 from pipetune.records.written import WrittenFiles
 
+#: So long after a process of a killed sweep was last seen, it may have written (ns): clocks of file servers differ.
+GRACE_NS = 60 * 10**9
 #: More new files than that are not listed one by one.
 MAX_LISTED = 100_000
 
 
-def settle_kept(folder: ProtectionFolder, mechanism: str, notes: tuple[str, ...] = ()) -> Settled:
+def settle_kept(
+    folder: ProtectionFolder, mechanism: str, notes: tuple[str, ...] = (), ended_ns: int | None = None
+) -> Settled:
     """List what the script has written, then put back what existed before.
 
     Args:
         notes: what is known besides.
+        ended_ns: see :func:`pipetune.protection.put_back.put_back`.
     """
     # Listed first: what is put back looks as if nothing had been written to it.
-    listed = folder.remember_written(list_kept(folder.path, mechanism))
-    failures = put_back(folder.path)
+    listed = folder.remember_written(list_kept(folder.path, mechanism, ended_ns))
+    failures, more = put_back(folder.path, folder.run / KEPT, ended_ns)
     failures += separate_names(folder.path, listed.created) if not failures else ()
-    unlisted = WrittenFiles(mechanism=mechanism, notes=(*notes, *failures))
+    damaged = count_damaged_lines(folder.path / JOURNAL)
+    if damaged:
+        more += (f"{damaged:,} lines of the journal are damaged: files that they named are as the script left them",)
+    unlisted = WrittenFiles(mechanism=mechanism, notes=(*notes, *failures, *more))
     written = folder.remember_written(unlisted) if unlisted else listed
     if not failures:  # first the journal: without it, nothing is put back any more
         (folder.path / JOURNAL).unlink(missing_ok=True)
@@ -35,27 +49,36 @@ def settle_kept(folder: ProtectionFolder, mechanism: str, notes: tuple[str, ...]
     return Settled(written=written, is_complete=not failures)
 
 
-def list_kept(folder: Path, mechanism: str) -> WrittenFiles:
+def settle_killed(folder: ProtectionFolder, mechanism: str) -> Settled:
+    """Put back what a pipetune that was killed has left."""
+    return settle_kept(folder, mechanism, ended_ns=folder.last_ran_ns + GRACE_NS)
+
+
+def list_kept(folder: Path, mechanism: str, ended_ns: int | None = None) -> WrittenFiles:
     """The files that a script has written, before they are put back.
 
     Args:
         folder: has the journal and the copies.
+        ended_ns: see :func:`pipetune.protection.put_back.put_back`.
     """
     entries = read_entries(folder / JOURNAL)
     existed = first_entries(entries)
-    changed, removed = [], []
+    later = paths_changed_later(existed, folder / COPIES, ended_ns)
+    changed, removed, made_in = [], [], []
     for entry in existed:
         if stat.S_ISDIR(entry.mode):
-            continue
-        if not os.path.lexists(entry.path):
+            if entry.kind == "removed":  # and it may be there again, with other files
+                made_in.append(entry.path)
+        elif not os.path.lexists(entry.path):
             removed.append(entry.path)
-        elif not is_as_before(entry, folder / COPIES):
+        elif entry.path not in later and not is_as_before(entry, folder / COPIES):
             changed.append(entry.path)
+    made_in += [entry.path for entry in entries if entry.kind == "created"]
     earlier = {entry.path for entry in existed}
     created: set[str] = set()
-    for entry in entries:
-        if entry.kind == "created" and len(created) < MAX_LISTED:
-            created.update(path for path in _files_at(entry.path) if path not in earlier)
+    for place in made_in:
+        if len(created) < MAX_LISTED:
+            created.update(path for path in _files_at(place) if path not in earlier)
     return WrittenFiles(
         mechanism=mechanism,
         created=tuple(sorted(created)),

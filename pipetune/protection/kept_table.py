@@ -39,8 +39,14 @@ class KeptTable:
             self._by_inode.setdefault((entry.device, entry.inode), entry)
         if entry.kind == "attributes":
             self._attributes.setdefault(entry.path, entry)
+        elif entry.kind == "asked":
+            self._kinds[entry.path] = "changed"
         else:
             self._kinds.setdefault(entry.path, entry.kind)
+
+    def is_prepared(self, path: str) -> bool:
+        """Whether a path was copied in advance, and no process of the script has asked to change it yet."""
+        return self._kinds.get(path) == "prepared"
 
     def is_settled(self, path: str) -> bool:
         """Whether a change of the path needs neither a copy nor an entry."""

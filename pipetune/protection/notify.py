@@ -15,13 +15,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from pipetune.protection.contract import Request, Settled, Unavailable
+from pipetune.processes.temporary_folder import prefix_of_folders
+from pipetune.protection.contract import Request, Unavailable
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import settle_kept
 from pipetune.protection.listener import Judge, answer, receive
@@ -56,11 +55,6 @@ def open_supervised(folder: ProtectionFolder, request: Request) -> Supervision:
     return supervision
 
 
-def settle_supervised(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settled:
-    """Put back what a pipetune that was killed has left."""
-    return settle_kept(folder, MECHANISM)
-
-
 class Supervision:
     """See :class:`pipetune.protection.contract.Protection`."""
 
@@ -91,8 +85,7 @@ class Supervision:
 
     def _begin(self) -> None:
         places = [f"{place}/" for place in (*self._request.open_places, self._folder.run)]
-        temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "pipetune-")
-        self._judge = Judge(Keeper(str(self._folder.path), [*places, temporary]), self._refuse)
+        self._judge = Judge(Keeper(str(self._folder.path), [*places, prefix_of_folders()]), self._refuse)
 
     def try_out(self) -> None:
         """Find out whether the kernel asks, and its answers arrive.
@@ -126,9 +119,9 @@ class Supervision:
         """None is needed."""
         return {}
 
-    def passed_fds(self) -> tuple[int, ...]:
+    def pulse_fd(self) -> int:
         """The lock: while processes of the script run, nobody puts back."""
-        return (self._folder.lock_fd,)
+        return self._folder.lock_fd
 
     def collect(self) -> WrittenFiles:
         """Put back what existed, and list what was written."""

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pipetune.processes.temporary_folder import prefix_of_folders
 from pipetune.protection.contract import Request, Unavailable
 from pipetune.protection.foreign_folders import copy_folder, copy_rights, prepare_folders
 from pipetune.protection.layout import (
@@ -100,6 +101,9 @@ class Overlay:
         mounts = reachable_mounts()
         return lay_over_folders(mounts, FolderReader()) if self._user_namespace else lay_over_mounts(mounts)
 
+    def _is_inside(self) -> bool:
+        return is_below(self._base, [str(self._folder.path)])
+
     def _stored(self, index: int) -> str:
         return f"{self._base}/{index}"
 
@@ -130,11 +134,12 @@ class Overlay:
         self._folder.write_state(
             MECHANISM,
             {
-                "base": self._base,
+                # Relative where it can be: the run folder may be moved after pipetune was killed.
+                "base": os.path.relpath(self._base, self._folder.path) if self._is_inside() else self._base,
                 "attributes": _ATTRIBUTES[self._user_namespace],
                 "began_ns": time.time_ns(),
                 "layers": {
-                    self._stored(index): layer.path
+                    str(index): layer.path
                     for index, layer in enumerate(self._layers)
                     if layer.kind in (OVERLAY, SHADOW)
                 },
@@ -168,10 +173,11 @@ class Overlay:
             copy_rights(layer.path, f"{stored}/upper")
         return layer
 
-    def _write_plan(self, name: str) -> str:
+    def _write_plan(self, plan_name: str) -> str:
         # Folders that pipetune has made for this start, such as that of the script's socket.
-        with os.scandir(tempfile.gettempdir()) as entries:
-            temporary = [Path(entry.path) for entry in entries if entry.name.startswith("pipetune-")]
+        parent, name_begin = os.path.split(prefix_of_folders())
+        with os.scandir(parent) as entries:
+            temporary = [Path(entry.path) for entry in entries if entry.name.startswith(name_begin)]
         places = [*LIVE_FOLDERS, *self._request.open_places, self._folder.run, *temporary, *live_places()]
         root = None
         if not self._user_namespace:
@@ -194,7 +200,7 @@ class Overlay:
                 for layer in in_mount_order([*self._layers, *opened])
             ],
         }
-        path = self._folder.path / f"{name}.json"
+        path = self._folder.path / f"{plan_name}.json"
         path.write_text(json.dumps(plan), encoding="utf-8")
         return str(path)
 
@@ -208,9 +214,9 @@ class Overlay:
         """None are needed."""
         return {}
 
-    def passed_fds(self) -> tuple[int, ...]:
+    def pulse_fd(self) -> int:
         """The lock."""
-        return (self._folder.lock_fd,)
+        return self._folder.lock_fd
 
     def collect(self) -> WrittenFiles:
         """Move what is new to its place, and list what was written."""

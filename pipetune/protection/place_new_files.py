@@ -18,6 +18,8 @@ from pipetune.protection.upper import lstat
 
 #: Errors of a hard link where a copy may work: another file system, one without links, or a rule of the kernel's.
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, errno.EMLINK, errno.ENOSYS})
+#: Errors of a place that does not take the file, however often that is tried.
+_NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 
 
 def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], bool]:
@@ -37,9 +39,14 @@ def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], 
             _place(stored, path)
         except (FileExistsError, NotADirectoryError):
             note, is_kept = _keep(path, stored, kept)
-            notes.append(f"{path} exists by now; {note}")
+            notes.append(f"{path} has no place, because something else is there; {note}")
             is_complete = is_complete and is_kept
         except OSError as error:
+            if error.errno in _NO_PLACE:
+                note, is_kept = _keep(path, stored, kept)
+                notes.append(f"{path} could not be moved to its place ({error.strerror}); {note}")
+                is_complete = is_complete and is_kept
+                continue
             notes.append(f"{path} could not be moved to its place ({error.strerror}); it is in {stored}")
             is_complete = False
     _copy_folder_times(created)
@@ -72,6 +79,9 @@ def _place(stored: str, path: str) -> None:
     state = lstat(stored)
     if state is None:  # moved already
         return
+    parent = os.path.dirname(path)
+    if os.path.realpath(parent) != parent:  # a link is there, where the script has made a folder
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent)
     if stat.S_ISDIR(state.st_mode):
         before = lstat(path)
         if before is None:
@@ -120,6 +130,6 @@ def _copy_owner(path: str, state: os.stat_result) -> None:
 
 def _copy_folder_times(created: Mapping[str, str]) -> None:
     for path, stored in reversed(list(created.items())):
-        if os.path.isdir(stored) and not os.path.islink(stored):
+        if os.path.isdir(stored) and not os.path.islink(stored) and os.path.realpath(path) == path:
             with contextlib.suppress(OSError):
                 shutil.copystat(stored, path)

@@ -11,14 +11,16 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from pipetune.protection.copy_file import copy_content, copy_file, have_same_content, set_attributes
+from pipetune.protection.copy_file import copy_content, copy_file, have_same_content, separate_name, set_attributes
 from pipetune.protection.journal import Entry, read_entries
 from pipetune.protection.keeper import PIN
 from pipetune.protection.state import COPIES, JOURNAL
+from pipetune.protection.upper import lstat
 
 #: Ending of a name under which a folder or link is kept that the script made where a file of the user's belongs.
 ASIDE = ".written-by-script"
@@ -26,36 +28,87 @@ ASIDE = ".written-by-script"
 _ONLY_IN_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
 
 
-def put_back(folder: Path) -> tuple[str, ...]:
+class PutBack(NamedTuple):
+    """What came of it, in sentences."""
+
+    failures: tuple[str, ...]
+    """What could not be put back, with the place of the copy; none: all is as before, but for what others changed."""
+    notes: tuple[str, ...]
+
+
+def put_back(folder: Path, kept: Path, ended_ns: int | None = None) -> PutBack:
     """Give each path that the journal has what it had at the start; what is new stays.
+
+    A file that was changed after the script had ended is somebody else's work and stays; its first version goes to
+    ``kept``. What stands in a file that no process of the script has asked to change may be the user's own work: it
+    goes to ``kept``, too, before the file is put back.
 
     Args:
         folder: has the journal and the copies. Nothing writes to it, or to the paths, meanwhile.
-
-    Returns:
-        What could not be put back, a sentence each, with the place of the copy; none: all is as before.
+        kept: folder for what has no place any more. It is made where it is needed.
+        ended_ns: when the last process of the script had ended for certain (ns since 1970); ``None``: just now.
     """
     copies = folder / COPIES
+    journal = read_entries(folder / JOURNAL)
+    entries = first_entries(journal)
+    later = paths_changed_later(entries, copies, ended_ns)
+    # By another name, such a file may be one of the entries that are put back in place.
+    later_inodes = {(entry.device, entry.inode) for entry in entries if entry.path in later}
+    asked = _Asked(journal)
+    failures: list[str] = []
     notes: list[str] = []
-    entries = first_entries(read_entries(folder / JOURNAL))
+    set_aside = 0
     for entry in entries:  # folders come before what is in them
         try:
-            _restore(entry, copies)
+            if entry.path in later:
+                notes += _keep_first_version(entry, copies, kept)
+                continue
+            if entry.kind == "prepared" and not asked.has(entry):
+                set_aside += _set_aside(entry, copies, kept)
+            _restore(entry, copies, in_place=(entry.device, entry.inode) not in later_inodes)
         except OSError as error:
             where = "" if entry.copy is None else f"; as it was, it is in {copies / entry.copy}"
-            notes.append(f"{entry.path} could not be put back ({error.strerror or error}){where}")
+            failures.append(f"{entry.path} could not be put back ({error.strerror or error}){where}")
     for entry in reversed(entries):
         if stat.S_ISDIR(entry.mode):  # what was put into it has changed its times
             with contextlib.suppress(OSError):
                 _set_attributes(entry.path, entry)
-    return tuple(notes)
+    if set_aside:
+        files = "1 file was" if set_aside == 1 else f"{set_aside:,} files were"
+        notes.append(f"{files} changed by something other than the script's Python; what was written is in {kept}")
+    return PutBack(tuple(failures), tuple(notes))
+
+
+def paths_changed_later(entries: Iterable[Entry], copies: Path, ended_ns: int | None) -> set[str]:
+    """Paths that were changed after the script had ended; arguments as of :func:`put_back`."""
+    if ended_ns is None:
+        return set()
+    return {
+        entry.path
+        for entry in entries
+        if not stat.S_ISDIR(entry.mode)
+        and (state := lstat(entry.path)) is not None
+        and state.st_ctime_ns > ended_ns
+        and not is_as_before(entry, copies)
+    }
+
+
+class _Asked:
+    """What processes of the script have asked to change, by any of its names."""
+
+    def __init__(self, journal: Sequence[Entry]) -> None:
+        self._paths = {entry.path for entry in journal if entry.kind == "asked"}
+        self._inodes = {(entry.device, entry.inode) for entry in journal if entry.path in self._paths and entry.copy}
+
+    def has(self, entry: Entry) -> bool:
+        return entry.path in self._paths or (entry.device, entry.inode) in self._inodes
 
 
 def first_entries(entries: Sequence[Entry]) -> list[Entry]:
     """The entries of paths that existed, one each, sorted by path; a copy counts before mere attributes."""
     by_path: dict[str, Entry] = {}
     for entry in entries:
-        if entry.kind == "created":
+        if entry.kind in ("created", "asked"):
             continue
         present = by_path.get(entry.path)
         if present is None or (present.kind == "attributes" and entry.kind != "attributes"):
@@ -103,14 +156,10 @@ def separate_names(folder: Path, created: Sequence[str]) -> tuple[str, ...]:
         state = os.lstat(path)
         if state.st_nlink == 1 or (state.st_dev, state.st_ino) not in restored:
             continue
-        unfinished = _unfinished_name(path)
         try:
-            copy_file(path, unfinished)
-            os.rename(unfinished, path)
+            separate_name(path)
         except OSError as error:
             notes.append(f"{path} is a further name (hard link) of a file of yours: no copy ({error.strerror})")
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
     return tuple(notes)
 
 
@@ -122,10 +171,48 @@ def _regular_state(path: str) -> os.stat_result | None:
     return state if stat.S_ISREG(state.st_mode) else None
 
 
-def _restore(entry: Entry, copies: Path) -> None:
-    if stat.S_ISDIR(entry.mode) and entry.kind == "removed":
-        _make_folder(entry.path)
-        _set_attributes(entry.path, replace(entry, mode=entry.mode | stat.S_IRWXU))  # until it is filled
+def _keep_first_version(entry: Entry, copies: Path, kept: Path) -> tuple[str, ...]:
+    """Move what is kept of a path that somebody else has changed since; returns what there is to say."""
+    copy = None if entry.copy is None else _existing_copy(copies / entry.copy)
+    if copy is None:
+        return ()
+    target = _new_place(entry.path, kept)
+    if entry.links > 1:  # its other names may need it, too
+        copy_file(copy, target)
+    else:
+        os.rename(copy, target)
+    return (f"{entry.path} was changed after the script had ended, and stays; as it was before, it is in {target}",)
+
+
+def _set_aside(entry: Entry, copies: Path, kept: Path) -> bool:
+    """Move what stands in a path away, if it differs from what is kept; returns whether it did."""
+    state = lstat(entry.path)
+    copy = None if entry.copy is None else _existing_copy(copies / entry.copy)
+    if state is None or copy is None or stat.S_ISDIR(state.st_mode):
+        return False
+    if is_as_before(entry, copies) or (stat.S_ISREG(state.st_mode) and have_same_content(copy, entry.path)):
+        return False
+    target = _new_place(entry.path, kept)
+    if state.st_nlink == 1:
+        with contextlib.suppress(OSError):  # another file system
+            os.rename(entry.path, target)
+            return True
+    copy_file(entry.path, target)
+    return True
+
+
+def _new_place(path: str, kept: Path) -> str:
+    target = kept / path.lstrip("/")
+    os.makedirs(target.parent, mode=0o700, exist_ok=True)
+    return str(target) if lstat(str(target)) is None else f"{target}-{secrets.token_hex(4)}"
+
+
+def _restore(entry: Entry, copies: Path, *, in_place: bool) -> None:
+    if stat.S_ISDIR(entry.mode):
+        if entry.kind == "removed":
+            _make_folder(entry.path)
+        with contextlib.suppress(FileNotFoundError):  # until it is filled
+            _set_attributes(entry.path, replace(entry, mode=entry.mode | stat.S_IRWXU))
         return
     if entry.copy is None:
         with contextlib.suppress(FileNotFoundError):
@@ -134,11 +221,17 @@ def _restore(entry: Entry, copies: Path) -> None:
     copy = _existing_copy(copies / entry.copy)
     if copy is None:  # it is in its place already
         return
+    if stat.S_ISREG(entry.mode) and not copy.endswith(PIN) and os.lstat(copy).st_size != entry.size:
+        raise OSError(errno.EIO, "its copy is not whole")  # after a power cut
     if is_as_before(entry, copies):
         if entry.links <= 1:
             os.unlink(copy)
     elif entry.links > 1 and not _is_original(copy, entry):
-        _restore_one_of_several(entry, copy, f"{copies / entry.copy}{PIN}")
+        pin = f"{copies / entry.copy}{PIN}"
+        if in_place and os.path.lexists(pin) and stat.S_ISREG(entry.mode):
+            _restore_one_of_several(entry, copy, pin)
+        else:
+            _place_copy(copy, entry.path)
     else:
         _place(copy, entry.path)
     _set_attributes(entry.path, entry)
@@ -165,9 +258,6 @@ def _make_folder(path: str) -> None:
 
 def _restore_one_of_several(entry: Entry, copy: str, pin: str) -> None:
     """A file that had several names gets its content in place, so that all of them have it."""
-    if not os.path.lexists(pin) or not stat.S_ISREG(entry.mode):
-        _place_copy(copy, entry.path)
-        return
     if copy != pin:
         _write_content(copy, pin)
     with contextlib.suppress(OSError):

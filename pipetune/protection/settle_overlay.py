@@ -10,21 +10,20 @@ from typing import Any
 
 from pipetune.protection.contract import Settled
 from pipetune.protection.place_new_files import keep_contested, place_new_files
-from pipetune.protection.state import ProtectionFolder, remove_tree
+from pipetune.protection.state import KEPT, ProtectionFolder, remove_tree
 from pipetune.protection.upper import UpperContents, read_upper
 from pipetune.records.written import OVERLAY as MECHANISM
 from pipetune.records.written import WrittenFiles
-
-#: The folder of a run folder that takes what has no place any more.
-KEPT = "written"
 
 
 def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settled:
     """Move new files from the layers to their place, and list what the script has written."""
     contents = UpperContents()
-    for stored, path in state["layers"].items():
-        if os.path.isdir(f"{stored}/upper"):
-            read_upper(f"{stored}/upper", path, state["attributes"], int(state["began_ns"]), contents)
+    base = folder.path / state["base"]  # an absolute one stays what it is
+    for name, path in state["layers"].items():
+        upper = base / name / "upper"
+        if upper.is_dir():
+            read_upper(str(upper), path, state["attributes"], int(state["began_ns"]), contents)
     _leave_out_empty_temporary(contents)
     folder.remember_written(
         WrittenFiles(
@@ -43,7 +42,7 @@ def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settle
     written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=(*notes, *contested)))
     is_complete = is_complete and is_kept
     if is_complete:
-        remove_tree(state["base"])
+        remove_tree(base)
     return Settled(written, is_complete)
 
 

@@ -56,20 +56,24 @@ class _Reader:
             real: the same folder without the layer; it may not exist.
             hides_lower: what the real folder has is not seen through the layer.
         """
+        # What is there instead may be a link to another folder, whose files are none of this one's.
+        is_folder = not os.path.islink(real) and os.path.isdir(real)
         os.chmod(upper, stat.S_IMODE(os.lstat(upper).st_mode) | stat.S_IRWXU)
         with os.scandir(upper) as entries:
             stored = sorted(entries, key=lambda entry: entry.name)
-        if hides_lower:
+        if hides_lower and is_folder:
             names = {entry.name for entry in stored}
             for name in _names_in(real):
                 if name not in names:
                     self._contents.removed.update(files_below(os.path.join(real, name)))
         for entry in stored:
-            self._read_entry(entry, os.path.join(real, entry.name), hides_lower=hides_lower)
+            path = os.path.join(real, entry.name)
+            self._read_entry(entry, path, lstat(path) if is_folder else None, hides_lower=hides_lower)
 
-    def _read_entry(self, entry: os.DirEntry[str], real: str, *, hides_lower: bool) -> None:
+    def _read_entry(
+        self, entry: os.DirEntry[str], real: str, before: os.stat_result | None, *, hides_lower: bool
+    ) -> None:
         state = entry.stat(follow_symlinks=False)
-        before = lstat(real)
         if stat.S_ISCHR(state.st_mode) and state.st_rdev == 0:
             if before is not None:
                 self._contents.removed.update(files_below(real))

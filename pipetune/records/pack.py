@@ -129,6 +129,9 @@ class PackPlan:
     """``None``: it was not asked for."""
     audit: Audit | None = None
     """The account of the source; ``None``: an earlier version made the plan."""
+    empty_classes: int = 0
+    """Of a folder of classes: classes without an image before others that have some. ``ImageFolder`` counts folders, so
+    that it gives those others lower labels than the source has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,8 @@ class PackResult:
     """Images that were read again and compared."""
     complete: bool
     """All shards are there, with the index."""
+    empty_classes: int = 0
+    """As :attr:`PackPlan.empty_classes`, by the images that were packed."""
     gain: Gain | None = None
     """Measured with the whole pack; ``None``: it was not asked for."""
 

@@ -90,9 +90,20 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
     if plan.audit is not None:
         lines.append(Line(Kind.DETAIL, f"The source: {describe_audit(plan.audit)}."))
         lines += [Line(Kind.WARNING, note) for note in list_label_notes(plan.audit)]
+    if plan.empty_classes:
+        lines.append(_describe_empty_classes(plan.empty_classes))
     if plan.total_bytes > plan.source_bytes:
         lines.append(Line(Kind.WARNING, "the pack will be larger than its source"))
     return lines
+
+
+def _describe_empty_classes(count: int) -> Line:
+    have = "class before the last has" if count == 1 else "classes before the last have"
+    return Line(
+        Kind.WARNING,
+        f"{count:,} {have} no image: ImageFolder counts folders, and gives the classes behind lower labels than the "
+        "source has; every other --format keeps the labels",
+    )
 
 
 def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
@@ -119,6 +130,8 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
             f"{result.turned:,} images keep a tag with their orientation, which some loaders obey and others do not; "
             "--upright turns them",
         ))  # fmt: skip
+    if result.empty_classes > plan.empty_classes:  # otherwise the plan has said so
+        lines.append(_describe_empty_classes(result.empty_classes))
     if result.rejected:
         some = "1 image was" if result.rejected == 1 else f"{result.rejected:,} images were"
         lines.append(Line(Kind.WARNING, f"{some} not packed: see rejected.jsonl"))

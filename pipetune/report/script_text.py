@@ -90,8 +90,24 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
     more = _other_changes(candidate)
     if more:
         places.setdefault(where, []).extend(more)
-    listed = "; ".join(f"{place}: {', '.join(parts)}" for place, parts in places.items())
+    listed = "; ".join(
+        f"{place}: {', '.join(parts)}{_library_note(place, loader, summary.cwd)}" for place, parts in places.items()
+    )
     return listed or f"{where}: nothing to change"
+
+
+def _library_note(place: str, loader: ScriptLoader, cwd: str) -> str:
+    """From where the script calls an installed library, where the place is in one."""
+    if not _is_installed(place):
+        return ""
+    caller = next((call for call in loader.calls if not _is_installed(call.file)), None)
+    if caller is None:
+        return " (in an installed library)"
+    return f" (in an installed library, which {_short(caller.file, cwd)}:{caller.span[0]} calls)"
+
+
+def _is_installed(file: str) -> bool:
+    return "/site-packages/" in file or "/dist-packages/" in file
 
 
 def _origin_note(origin: SettingOrigin, name: str, old: object, where: str, place: str) -> str:

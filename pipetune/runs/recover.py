@@ -6,8 +6,8 @@ import os
 import warnings
 from pathlib import Path
 
-from pipetune.errors import PipetuneWarning
-from pipetune.protection.choose import is_unsettled, settle_protection
+from pipetune.errors import PipetuneWarning, UsageError
+from pipetune.protection.choose import is_unsettled, puts_back_later, settle_protection
 from pipetune.protection.state import FOLDER
 from pipetune.protection.words import describe_written
 from pipetune.records.sweep import to_dict
@@ -25,8 +25,18 @@ def recover_all(out: Path | None) -> None:
 
     Args:
         out: another folder that may be one.
+
+    Raises:
+        UsageError: a sweep runs here whose script has changed files: their first versions are not in their place.
+        PipetuneError: see :func:`recover_files`.
     """
     runs = sorted(RUNS_FOLDER.iterdir()) if RUNS_FOLDER.is_dir() else []
+    for run in runs:
+        if is_unsettled(run) and puts_back_later(run) and holder_of(run / LOCK_FILE) is not None:
+            raise UsageError(
+                f"the sweep in {run} still runs, and puts files of this folder back at its end",
+                hint="wait for it to end",
+            )
     for run in [*runs, *([] if out is None else [out])]:
         recover_files(run)
 

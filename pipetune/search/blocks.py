@@ -30,16 +30,18 @@ from pipetune.search.pooled import (
     CHANGED_SPEED,
     baseline,
     cores_of,
+    felt_change,
     is_inconclusive,
     meets,
     noise_of,
     pool,
     present_speed,
-    speed_of,
 )
 from pipetune.search.proof import find_contender, is_clear, is_open, is_within_reach, judge_edit
 from pipetune.search.ties import SAME_RATE, common_blocks, is_undecided
 
+#: So often fresh starts of a user's script confirm what is recommended.
+_SCRIPT_BLOCKS = 1
 #: Where no candidate is sufficient, one that is slower than the best by more than this share is no rival.
 _NEAR = 0.03
 
@@ -98,8 +100,14 @@ def has_own_start(space: Space, outcomes: Sequence[Outcome], goal: Goal, candida
 
 def limit_of(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> int:
     """How many blocks the goal's effort has: more while chance may have decided whether the target is reached, and
-    where no candidate reaches it, unless each block is a fresh start of the user's script."""
+    where no candidate reaches it.
+
+    In a user's script, where each block is a fresh start, one; unless the search is thorough. What that has left
+    undecided gets another one, where a single one may prove it.
+    """
     done = max((outcome.block for outcome in outcomes), default=0) - last_round(space, goal)
+    if space.confirm_alone and not is_thorough(goal):
+        return _SCRIPT_BLOCKS + (done > 0 and _open_question(space, outcomes, goal, 1) is not None)
     allowed = EFFORTS[goal.effort].blocks_for_proof
     question = None if space.confirm_alone else _open_question(space, outcomes, goal, allowed - max(0, done))
     return max(_usual_limit(space, outcomes, goal), 0 if question is None else allowed)
@@ -230,7 +238,7 @@ def _undecided(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, is_firs
     suffices = meets(best.measurement, goal)
     rivals = _rivals(best, pairs, outcomes, goal, space, noise) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
-    changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
+    changed = now is not None and abs(felt_change(best.measurement, now)) > CHANGED_SPEED
     new = unconfirmed(space, outcomes, goal)
     undecided = rivals or changed or is_inconclusive(best.measurement, goal) or (not is_first and new)
     if not undecided and (not is_first or best.candidate == baseline(space)):

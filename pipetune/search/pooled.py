@@ -12,7 +12,7 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, HostShare, Measurement, Outcome, RankShare
 from pipetune.registry import SCRIPT
 from pipetune.stats.intervals import median_interval
-from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs, waiting_frac
+from pipetune.stats.noise import felt_frac, loader_share, lost_to_loader, scatter_of_runs, waiting_frac
 
 _Share = TypeVar("_Share", RankShare, HostShare)
 
@@ -211,7 +211,23 @@ def _medians(same: Sequence[RankShare | HostShare]) -> dict[str, Any]:
 
 def noise_of(outcomes: Sequence[Outcome]) -> float:
     """Relative standard deviation between repetitions, by all outcomes of the sweep so far, as measured."""
-    return scatter_of_runs((outcome.measurement for outcome in outcomes), repetitions(outcomes))
+    return scatter_of_runs(
+        (outcome.measurement for outcome in outcomes), repetitions(outcomes), expected_felt_frac(outcomes)
+    )
+
+
+def expected_felt_frac(outcomes: Sequence[Outcome], candidate: Candidate | None = None) -> float:
+    """To which degree a rate that is measured next will follow the machine's speed (0..1).
+
+    As far as it did when the candidate was last measured; else as far as the most that any candidate's rate did, and 1
+    where there was none.
+
+    Args:
+        candidate: that is measured; ``None``: any.
+    """
+    measured = [o for o in outcomes if o.measurement is not None and o.role != "ceiling"]
+    newest = [o for o in measured if o.candidate == candidate][-1:]
+    return max((felt_frac(o.measurement) for o in newest or measured if o.measurement is not None), default=1.0)
 
 
 def repetitions(outcomes: Sequence[Outcome]) -> list[list[Measurement]]:
@@ -228,6 +244,15 @@ def speed_of(measurement: Measurement) -> float:
     return (measurement.machine_speed_before + measurement.machine_speed_after) / 2
 
 
+def felt_change(measurement: Measurement, now: float) -> float:
+    """By which share a rate would change at most, if the machine's speed changed from that of its measurement to now.
+
+    Args:
+        now: MB/s of the fixed decode loop.
+    """
+    return felt_frac(measurement) * (now / speed_of(measurement) - 1)
+
+
 def present_speed(outcomes: Sequence[Outcome]) -> float | None:
     """The machine's speed now (MB/s of the fixed decode loop); ``None`` with too few measurements."""
     return _median_now(outcomes, speed_of)
@@ -242,9 +267,10 @@ def _median_now(outcomes: Sequence[Outcome], speed: Callable[[Measurement], floa
 def at_present_speed(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Outcomes as they would be at the machine's present speed.
 
-    The rate of a loader follows the machine's speed, that of an accelerator does not: a rate is corrected to the degree
-    to which the loader limited it, and its interval grows by half of the correction, so that the candidates that decide
-    are measured again. CPU time per image follows the clock of the cores only; waiting for a core does not change it.
+    The rate of a loader that computes follows the machine's speed, that of an accelerator or of a loader that waits for
+    something else does not: a rate is corrected to the degree to which the loader limited it and used the cores, and
+    its interval grows by half of the correction, so that the candidates that decide are measured again. CPU time per
+    image follows the clock of the cores only; waiting for a core does not change it.
     """
     now = present_speed(outcomes)
     if now is None:
@@ -274,7 +300,7 @@ def _using(m: Measurement, cpu_s_per_1000_samples: float | None) -> Measurement:
 
 
 def _at_speed(m: Measurement, now: float) -> Measurement:
-    change = now / speed_of(m) - 1
+    change = felt_change(m, now)
     if abs(change) <= CHANGED_SPEED:
         return m
     bound = loader_share(waiting_frac(m), m.step_slower_frac)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from pipetune.candidates.space import Space
 from pipetune.records.edit import FASTER, LEANER, TOO_NOISY, UNPROVEN, Edit
@@ -25,7 +25,7 @@ from pipetune.search.choice import choose, eligible
 from pipetune.search.pooled import baseline, is_clearly_sufficient, latest, repetitions
 from pipetune.search.ties import SAME_RATE
 from pipetune.stats.intervals import Z95, t95
-from pipetune.stats.noise import LOADER_BOUND, lost_to_loader, run_noise
+from pipetune.stats.noise import LOADER_BOUND, felt_frac, lost_to_loader, run_noise
 from pipetune.stats.rates import EARLY_FACTOR
 
 #: Largest loss of the rate (share) that a saving may cost.
@@ -42,6 +42,11 @@ _SELECTED = 2.81 / Z95
 #: An interval that is wider than that has to lie above 1 by so many half-widths. Why: where repeats scatter by 30 %, an
 #: estimate of the scatter from a few of them is often too small (``benchmarks/search/edits.py``).
 _NOISY = 1.5
+#: A block whose gain is off the mean of at least two others by so many half-widths of a block's gain is left out. Why:
+#: that is about four standard deviations, so that it is no scatter, and one moment in which other programs took the
+#: cores would hide what the other blocks show. Coverage with and without such moments: ``tests/unit/search``.
+_DISTURBED = 2.0
+_MIN_PAIRS = 3
 #: Student's t of the scatter within a run of a dozen windows, per normal quantile.
 _WITHIN = t95(11) / Z95
 
@@ -54,6 +59,11 @@ class _Pair:
     candidate: Measurement
     base: Measurement
 
+    @property
+    def log_gain(self) -> float:
+        """Logarithm of the gain."""
+        return math.log(self.candidate.samples_per_s / self.base.samples_per_s)
+
 
 def judge_edit(candidate: Candidate, outcomes: Sequence[Outcome], space: Space) -> Edit | None:
     """What is known of a change from the baseline to a candidate; ``None``: one of them was not measured.
@@ -65,11 +75,10 @@ def judge_edit(candidate: Candidate, outcomes: Sequence[Outcome], space: Space) 
     pairs = _pairs_of(candidate, base, outcomes)
     if not pairs:
         return None
-    noise = run_noise((outcome.measurement for outcome in outcomes), repetitions(outcomes))
-    logs = [math.log(pair.candidate.samples_per_s / pair.base.samples_per_s) for pair in pairs]
-    halves = [math.hypot(_half_of(pair.candidate, noise), _half_of(pair.base, noise)) for pair in pairs]
+    pairs, outcomes = _leave_out_disturbed(pairs, outcomes)
+    logs, halves = [pair.log_gain for pair in pairs], _halves_of(pairs, outcomes)
     blocks = sum(pair.block > 0 for pair in pairs)
-    log_gain, half = fmean(logs), fmean(halves) / math.sqrt(len(pairs))
+    log_gain, half = fmean(logs), math.hypot(*halves) / len(pairs)
     half *= EARLY_FACTOR if blocks else _SELECTED
     is_noisy, half = half > MAX_HALF, max(half, _half_of_scatter(logs))
     cores, memory = _saved_cores(pairs), _saved_memory_frac(pairs)
@@ -131,6 +140,38 @@ def _by_block(outcomes: Sequence[Outcome], candidate: Candidate) -> dict[int, Me
         for outcome in outcomes
         if outcome.block and outcome.candidate == candidate and outcome.role != "ceiling" and outcome.measurement
     }
+
+
+def _leave_out_disturbed(pairs: list[_Pair], outcomes: Sequence[Outcome]) -> tuple[list[_Pair], Sequence[Outcome]]:
+    """The pairs, and all outcomes, without the block that contradicts all others, if there is one.
+
+    What the others scatter by is asked without it, or it would excuse itself. The only block of new processes is never
+    left out: it confirms what the others, which share a process, have shown.
+    """
+    if len(pairs) < _MIN_PAIRS:
+        return pairs, outcomes
+    middle = median(pair.log_gain for pair in pairs)
+    farthest = max(pairs, key=lambda pair: abs(pair.log_gain - middle))
+    rest = [pair for pair in pairs if pair is not farthest]
+    fresh = {outcome.block for outcome in outcomes if not outcome.forked}
+    if farthest.block in fresh and not any(pair.block in fresh for pair in rest):
+        return pairs, outcomes
+    rest_outcomes = [outcome for outcome in outcomes if outcome.block != farthest.block]
+    logs = [pair.log_gain for pair in rest]
+    half = max(fmean(_halves_of(rest, rest_outcomes)), max(logs) - min(logs))
+    if abs(farthest.log_gain - fmean(logs)) <= _DISTURBED * half:
+        return pairs, outcomes
+    return rest, rest_outcomes
+
+
+def _halves_of(pairs: Sequence[_Pair], outcomes: Sequence[Outcome]) -> list[float]:
+    """Relative half-width of the interval of each pair's gain."""
+    measured, repeated = [outcome.measurement for outcome in outcomes], repetitions(outcomes)
+
+    def half_of(m: Measurement) -> float:
+        return _half_of(m, run_noise(measured, repeated, felt_frac(m)))
+
+    return [math.hypot(half_of(pair.candidate), half_of(pair.base)) for pair in pairs]
 
 
 def _half_of(m: Measurement, noise: float) -> float:

@@ -14,6 +14,7 @@ from pipetune.search.pooled import (
     CHANGED_SPEED,
     achieved_ci95,
     at_present_speed,
+    felt_change,
     is_clearly_sufficient,
     is_inconclusive,
     meets,
@@ -53,8 +54,8 @@ def uncertainties(
         yield f"it failed in {len(failed)} of {len(again)} measurements ({failed[-1]})"
     yield from about_other_processes(outcomes)
     now = present_speed(outcomes)
-    change = 0.0 if now is None else now / speed_of(measurement) - 1
-    if abs(change) > CHANGED_SPEED:
+    if now is not None and abs(felt_change(measurement, now)) > CHANGED_SPEED:
+        change = now / speed_of(measurement) - 1
         yield f"the machine's speed has changed by {100 * change:+.0f} % since it was measured"
 
 

@@ -28,3 +28,11 @@ def may_give(expression: ast.expr | None, value: Any) -> bool:
         return bool(ast.literal_eval(expression) == value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return True  # computed when the script runs
+
+
+def find_whole_number(value: ast.expr) -> ast.expr | None:
+    """What ``int(...)`` is made from, where that is a name, an attribute or a key."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id != "int":
+        return None
+    inner = value.args[0] if len(value.args) == 1 and not value.keywords else None
+    return inner if isinstance(inner, ast.Name | ast.Attribute | ast.Subscript) else None

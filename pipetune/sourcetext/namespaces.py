@@ -22,20 +22,45 @@ _HAND_READERS = frozenset({"parse_json_file", "parse_yaml_file", "parse_dict"})
 
 
 def changes_namespace(files: Sequence[str]) -> bool:
-    """Whether a script sets attributes by names that the text does not write: ``vars(args).update(config)``."""
-    for file in files:
-        for call in list_file_calls(file):
-            name = called_name(call)
-            if name == "setattr" and len(call.args) == 3 and not isinstance(call.args[1], ast.Constant):
-                return True
-            if name in ("Namespace", "SimpleNamespace") and any(word.arg is None for word in call.keywords):
-                return True
-            owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-            if name == "update" and (owner.startswith("vars(") or owner.endswith(".__dict__")):
-                return True
-            if name in ("parse_args", "parse_known_args") and any(word.arg == "namespace" for word in call.keywords):
-                return True
-    return False
+    """Whether a script sets attributes by names that the text does not write, as ``vars(args).update(config)`` does, or
+    puts its options and another dictionary together."""
+    return any(
+        _changes_by_name(node) or _merges_options(node)
+        for file in files
+        for node in ast.walk(parse_file(file) or ast.Module([], []))
+    )
+
+
+def _changes_by_name(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Subscript) and _is_all_options(target.value) for target in node.targets)
+    if not isinstance(node, ast.Call):
+        return False
+    name = called_name(node)
+    if name == "setattr":
+        return len(node.args) == 3 and not isinstance(node.args[1], ast.Constant)
+    if name in ("Namespace", "SimpleNamespace"):
+        return any(word.arg is None for word in node.keywords)
+    if name == "update":
+        return isinstance(node.func, ast.Attribute) and _is_all_options(node.func.value)
+    return name in ("parse_args", "parse_known_args") and any(word.arg == "namespace" for word in node.keywords)
+
+
+def _merges_options(node: ast.AST) -> bool:
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Dict):
+        parts = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.Call) and called_name(node) in ("merge", "update"):
+        parts = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+    return len(parts) > 1 and any(_is_all_options(part) for part in parts)
+
+
+def _is_all_options(value: ast.expr) -> bool:
+    """Whether an expression is ``vars(args)`` or ``args.__dict__``."""
+    is_dictionary = isinstance(value, ast.Attribute) and value.attr == "__dict__"
+    return is_dictionary or (isinstance(value, ast.Call) and called_name(value) == "vars")
 
 
 def sets_defaults(files: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from pipetune.sourcetext.command_options import find_word
 from pipetune.sourcetext.config_files import find_in_config
 from pipetune.sourcetext.dictionaries import list_changes, list_defaults, list_takers
 from pipetune.sourcetext.environment import has_variable
-from pipetune.sourcetext.expressions import list_names, may_give
+from pipetune.sourcetext.expressions import find_whole_number, list_names, may_give
 from pipetune.sourcetext.only_setting import find_only_setting
 from pipetune.sourcetext.rivals import has_variable_rival, is_bound_between, is_stored
 from pipetune.sourcetext.scope import (
@@ -170,6 +170,9 @@ def _from_expression(search: _Search, here: Written) -> Written:
     if not search.begin_step():
         return here
     value, scope = here.value, here.scope
+    inner = find_whole_number(value)
+    if inner is not None:
+        return _from_expression(search, Written(here.name, inner, scope))
     if isinstance(value, ast.Name):
         return (None if is_bound_between(value, scope) else _from_name(search, value.id, here)) or here
     if isinstance(value, ast.Attribute):

@@ -139,24 +139,32 @@ def is_parameter(function: Function, name: str) -> bool:
 
 
 def list_modules(tree: ast.Module, file: str, roots: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Names that a file imports from the script's own files: local name -> (file, name there; ``None``: the module)."""
-    imported: dict[str, tuple[str, str | None]] = {}
+    """Names that a file imports from the script's own files: local name -> (file, name there; ``None``: the module).
+
+    Names that come from two places are left out: ``try: from local import N``, with another import behind ``except``.
+    """
+    imported: dict[str, set[tuple[str, str | None]]] = {}
+    for name, place, inside in _list_imports(tree, file, roots):
+        imported.setdefault(name, set()).add((place, inside))
+    return {name: next(iter(places)) for name, places in imported.items() if len(places) == 1}
+
+
+def _list_imports(tree: ast.Module, file: str, roots: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 place = _module_file(alias.name, 0, file, roots)
                 if place is not None:
-                    imported[alias.asname or alias.name.partition(".")[0]] = (place, None)
+                    yield alias.asname or alias.name, place, None
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 inside = f"{node.module}.{alias.name}" if node.module else alias.name
                 module = _module_file(inside, node.level, file, roots)
                 place = _module_file(node.module or "", node.level, file, roots)
                 if module is not None:
-                    imported[alias.asname or alias.name] = (module, None)
+                    yield alias.asname or alias.name, module, None
                 elif place is not None:
-                    imported[alias.asname or alias.name] = (place, alias.name)
-    return imported
+                    yield alias.asname or alias.name, place, alias.name
 
 
 def _module_file(name: str, level: int, file: str, roots: Sequence[str]) -> str | None:
@@ -178,7 +186,7 @@ def list_files(calls: Sequence[SourceCall]) -> list[str]:
     for file in files:  # grows meanwhile
         tree = parse_file(file)
         if tree is not None:
-            places = dict.fromkeys(place for place, _ in list_modules(tree, file, roots).values())
+            places = dict.fromkeys(place for _, place, _ in _list_imports(tree, file, roots))
             files += [place for place in places if place not in files][: MAX_FILES - len(files)]
     return files
 

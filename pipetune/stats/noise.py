@@ -9,7 +9,9 @@ and each counts as many degrees of freedom as it tells:
 2. The fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings do,
    because a loader also depends on memory bandwidth and the scheduler: in those series between 1.5 and 4.1 times as
    much, 2.5 in the middle. A factor that is that uncertain (standard deviation of the logarithm of its square: 0.7) is
-   worth no more than four degrees, however many readings there are.
+   worth no more than four degrees, however many readings there are. A loader that sleeps, or waits for storage or a
+   GPU, feels as much of it as it uses or waits for cores (:func:`felt_frac`): the loop's scatter counts in that
+   proportion, and so do its degrees.
 3. Repetitions of the same candidate: blocks, both measurements of the default, second attempts. They are what is asked
    for, and each counts in full. Their variance beyond what the scatter within each run explains is the estimate of
    Paule and Mandel (Journal of Research of the National Bureau of Standards 87, 1982).
@@ -63,25 +65,46 @@ OFF_USUAL_LIMIT = 0.10
 _MIN_MEASUREMENTS = 3
 
 
-def run_noise(measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]] = ()) -> float:
+def run_noise(
+    measurements: Iterable[Measurement | None],
+    repetitions: Iterable[Sequence[Measurement]] = (),
+    felt: float = 1.0,
+) -> float:
     """The noise (0..) that intervals are stated with: 1.96 times as much covers a fresh repetition in 95 %.
 
     It is the standard deviation between repetitions (:func:`scatter_of_runs`, with the same arguments), widened by how
     uncertain that is itself.
     """
-    return _widened(*_posterior(PRIOR, *_seen(measurements, repetitions)))
+    return _widened(*_posterior(PRIOR, *_seen(measurements, repetitions, felt)))
 
 
 def scatter_of_runs(
-    measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]] = ()
+    measurements: Iterable[Measurement | None],
+    repetitions: Iterable[Sequence[Measurement]] = (),
+    felt: float = 1.0,
 ) -> float:
     """Relative standard deviation (0..) to be expected between fresh repetitions of one candidate.
 
     Args:
         measurements: all of this sweep so far; ``None`` (a failure) is passed over.
         repetitions: those of one candidate each; where the accelerator set the pace, they say nothing of loaders.
+        felt: to which degree the rate follows the machine's speed (0..1), see :func:`felt_frac`.
     """
-    return _posterior(PRIOR, *_seen(measurements, repetitions))[0]
+    return _posterior(PRIOR, *_seen(measurements, repetitions, felt))[0]
+
+
+def felt_frac(measurement: Measurement) -> float:
+    """To which degree (0..1), at most, a rate follows the machine's speed.
+
+    A batch that takes a second, of which the loader and the step computed or waited for a core during c seconds, takes
+    ``1 - c + c / s`` on a machine of s times the speed; the logarithm of the rate follows that of the speed by c. Which
+    of several processes sets the pace is not known: each of them was on a core, or waited for one, no longer than all
+    of them together. 1 where the CPU time was not measured.
+    """
+    if measurement.cores_used is None:
+        return 1.0
+    on_cores = measurement.cores_used + (measurement.step_cores or 0.0)
+    return min(1.0, on_cores + (measurement.run_delay_frac or 0.0))
 
 
 def device_noise(ceilings: Sequence[Measurement], kind: str) -> float:
@@ -114,11 +137,12 @@ def _widened(deviation: float, freedom: float) -> float:
 
 
 def _seen(
-    measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]]
+    measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]], felt: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Variances between runs, with their degrees of freedom: by the decode loop, and by repetitions."""
     groups = [group for group in repetitions if len(group) > 1 and fmean(map(lost_to_loader, group)) >= LOADER_BOUND]
-    return _by_decode_loop([_speed(m) for m in measurements if m is not None]), _pooled(groups)
+    variance, freedom = _by_decode_loop([_speed(m) for m in measurements if m is not None])
+    return (felt**2 * variance, felt * freedom), _pooled(groups)
 
 
 def _by_decode_loop(speeds: Sequence[float]) -> tuple[float, float]:

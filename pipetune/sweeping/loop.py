@@ -22,7 +22,7 @@ from pipetune.predicting.candidates import predict_candidate
 from pipetune.records.prediction import Prediction
 from pipetune.records.sweep import Candidate, Outcome, Workload
 from pipetune.search import Proposal
-from pipetune.search.pooled import repetitions
+from pipetune.search.pooled import expected_felt_frac, repetitions
 from pipetune.stats.ceilings import restate
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
@@ -260,7 +260,8 @@ class _Bench:
 
     def _measure_once(self, proposal: Proposal, role: str, attempt: int, workload: Workload | None) -> Outcome:
         seen = [*self._ceilings, *self.candidates]
-        noise = run_noise((outcome.measurement for outcome in seen), repetitions(seen))
+        felt = expected_felt_frac(self.candidates, proposal.candidate)
+        noise = run_noise((outcome.measurement for outcome in seen), repetitions(seen), felt)
         workload = workload or self._conditions.workload
         conditions = replace(
             self._conditions, workload=workload, device_noise=self._device_noise(workload),

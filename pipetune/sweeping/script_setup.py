@@ -228,10 +228,9 @@ def plan_script(chosen: SweepOptions, prepared: Prepared, *, ranks: int = 1) -> 
     conditions = Conditions(
         workload=workload, paths=(), cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s
     )  # fmt: skip
-    blocks = 1 if chosen.blocks is None and chosen.effort != "thorough" else chosen.blocks
     return Plan(
         space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
-        grid=chosen.grid, blocks=blocks, in_script=True, script_ranks=ranks,
+        grid=chosen.grid, blocks=chosen.blocks, in_script=True, script_ranks=ranks,
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def test_what_was_not_collected_is_not_thrown_away(overlay: Overlay, run: Run, j
 def test_what_a_killed_sweep_has_left_is_settled_later(user_namespace: bool, job: Path) -> None:
     overlay = open_overlay(job, user_namespace=user_namespace)
     subprocess.run(overlay.wrap(["sh", "-c", "echo new > model.pt; echo n > new"]), check=True)
-    os.close(overlay.passed_fds()[0])  # as the kernel does when the process is killed
+    os.close(overlay.pulse_fd())  # as the kernel does when the process is killed
     written = settle_protection(job / "pipetune-runs/one")
     assert written is not None
     assert (written.created, written.changed) == ((str(job / "new"),), (str(job / "model.pt"),))

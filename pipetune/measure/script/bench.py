@@ -60,6 +60,8 @@ class ScriptBench:
         self._command, self._log, self._setup_s = tuple(command), log, setup_s
         self._on_stage, self._protection, self._memory = on_stage, protection, memory
         self._relay: ScriptSession | None = None
+        self._stop: Callable[[], bool] = bool
+        """Whether pipetune was asked to stop during the present measurement."""
         self._gpus = HeldGpus()
         self._own: Candidate | None = None
         self._rate: float | None = None
@@ -98,18 +100,23 @@ class ScriptBench:
             KeyboardInterrupt, Interrupted: pipetune was asked to stop; the script has ended by then.
         """
         with defer_signals() as deferred:
-            self._relay = self._start({}, None, lambda: bool(deferred))
+            self._stop = lambda: bool(deferred)
+            self._relay = self._start({}, None)
         assert self.loader is not None
         return self.loader
+
+    def _is_asked_to_stop(self) -> bool:
+        """During whichever measurement: a start outlives the one that it was made for."""
+        return self._stop()
 
     def settle_on(self, own: Candidate) -> None:
         """Say which candidate the script itself is."""
         self._own = own
 
-    def _start(
-        self, variables: Mapping[str, str], profile: Mapping[str, Any] | None, stop: Callable[[], bool]
-    ) -> ScriptSession:
-        session = ScriptSession(self._command, variables, self._log, profile, stop, protection=self._protection)
+    def _start(self, variables: Mapping[str, str], profile: Mapping[str, Any] | None) -> ScriptSession:
+        session = ScriptSession(
+            self._command, variables, self._log, profile, self._is_asked_to_stop, protection=self._protection
+        )
         self.starts += 1
         self._measured_in_start = 0
         try:
@@ -147,10 +154,9 @@ class ScriptBench:
         )
         fresh = conditions.new_process or (role != "ceiling" and self._lives_in_process(candidate))
         with defer_signals() as deferred:
+            self._stop = lambda: bool(deferred)
             try:
-                failure = self._measure(
-                    candidate, role, conditions, recording, question, on_live, lambda: bool(deferred), fresh=fresh
-                )
+                failure = self._measure(candidate, role, conditions, recording, question, on_live, fresh=fresh)
             except ScriptError as error:
                 self._has_ended = True
                 failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
@@ -193,7 +199,7 @@ class ScriptBench:
 
     def _measure(
         self, candidate: Candidate, role: str, conditions: Conditions, recording: Recording, question: Question | None,
-        on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool,
+        on_live: Callable[[Live], None], *, fresh: bool,
     ) -> Failure | None:  # fmt: skip
         self._has_ended = False
         settings = self.settings_of(candidate) if role != "ceiling" else {}
@@ -203,7 +209,7 @@ class ScriptBench:
         failure: Failure | None = None
         while not self._is_short:
             attempt = Recording(notes=list(notes))
-            failure = self._measure_once(candidate, request, conditions, attempt, on_live, stop, fresh=fresh)
+            failure = self._measure_once(candidate, request, conditions, attempt, on_live, fresh=fresh)
             recording.take_over(attempt)
             if failure is None or failure.kind not in (SCRIPT_ENDED, CHECKPOINT):
                 break
@@ -211,7 +217,7 @@ class ScriptBench:
             self._is_short = not self._measured_in_start
             self._measured_in_start = 0
         if self._is_short:
-            failure, joined = self._measure_short(candidate, request, conditions, notes, on_live, stop)
+            failure, joined = self._measure_short(candidate, request, conditions, notes, on_live)
             recording.take_over(joined)
         if set_ups_s := self.setup_seconds[starts_before:]:
             recording.hello["set_up"] = to_dict(SetUp(start_s=sum(set_ups_s)))
@@ -219,15 +225,13 @@ class ScriptBench:
 
     def _measure_short(
         self, candidate: Candidate, request: dict[str, Any], conditions: Conditions, notes: list[str],
-        on_live: Callable[[Live], None], stop: Callable[[], bool],
+        on_live: Callable[[Live], None],
     ) -> tuple[Failure | None, Recording]:  # fmt: skip
         """Measure in several starts of a script that ends too soon, each from its loader's first batch on."""
 
         def measure_start() -> tuple[Failure | None, Recording]:
             start = Recording(notes=list(notes))
-            failure = self._measure_once(
-                candidate, request, conditions, start, on_live, stop, fresh=True, from_start=True
-            )
+            failure = self._measure_once(candidate, request, conditions, start, on_live, fresh=True, from_start=True)
             return failure, start
 
         epoch_batches = None if self.loader is None else self.loader.batches
@@ -235,7 +239,7 @@ class ScriptBench:
 
     def _measure_once(
         self, candidate: Candidate, request: dict[str, Any], conditions: Conditions, recording: Recording,
-        on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool, from_start: bool = False,
+        on_live: Callable[[Live], None], *, fresh: bool, from_start: bool = False,
     ) -> Failure | None:  # fmt: skip
         if fresh:
             self.close()  # two trainings at a time would share the accelerator and its memory
@@ -243,14 +247,14 @@ class ScriptBench:
             settings, simd = request["settings"], candidate.decoder == SIMD
             request = {**request, "settings": {}}  # they are applied when the loader is made
             profile = self.profile_of(settings, simd=simd, request=request if from_start else None)
-            session = self._start(allocators.environment_of(candidate.allocator, os.environ), profile, stop)
+            session = self._start(allocators.environment_of(candidate.allocator, os.environ), profile)
             failure = why_not_applied(settings, self.loader, session, simd=simd)
             if failure is not None:
                 session.close()
                 return failure
         elif self._relay is None:
             on_live(Live(phase="spawn"))
-            session = self._relay = self._start({}, None, stop)
+            session = self._relay = self._start({}, None)
         else:
             session = self._relay
         try:

@@ -115,7 +115,7 @@ class ScriptSession(ToldOfScript):
             self._process = Supervised(
                 words,
                 {**QUIET, "MLFLOW_TRACKING_URI": f"file:{self._scratch}", **os.environ, **variables,
-                 **self._hook_variables()}, output, () if protection is None else protection.passed_fds(),
+                 **self._hook_variables()}, output, None if protection is None else protection.pulse_fd(),
             )  # fmt: skip
             self._ends.callback(self._process.close)
             self._selector.register(self._process, selectors.EVENT_READ)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from pipetune.datasets.image_header import MAX_STEPS, read_header
-from pipetune.datasets.image_tail import TAIL_BYTES, first_scan, why_incomplete
+from pipetune.datasets.image_tail import TAIL_BYTES, find_png_damage, first_scan, why_incomplete
 from tests.photo_set import PHOTOS
 
 PHOTO = PHOTOS / "things" / "coffee.jpg"
@@ -82,3 +82,14 @@ def test_markers_without_end_are_given_up() -> None:
 def test_the_photographs_of_the_tests_are_complete() -> None:
     for path in PHOTOS.glob("*/*.jpg"):
         assert why_incomplete(str(path), "jpeg", path.stat().st_size) is None
+
+
+def test_damage_of_a_png_is_found_by_its_chunks() -> None:
+    data = WHOLE["png"]
+    assert find_png_damage(data) is None
+    assert find_png_damage(data + b"junk") is None
+    assert find_png_damage(data[:2000] + b"\1\2\3" + data[2003:]) == (
+        f"damaged: the checksum of the chunk 'IDAT' at byte {data.index(b'IDAT') - 4} is another"
+    )
+    assert "is longer than the file" in str(find_png_damage(data[:2000] + data[-12:]))
+    assert find_png_damage(data[:-12]) == "damaged: its chunks do not lead to IEND"

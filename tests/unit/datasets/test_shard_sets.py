@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,14 @@ def test_the_image_of_a_sample_is_not_replaced_by_another_where_it_is_damaged(tm
     found = open_(write_shard(tmp_path / "one.tar", members))
     assert [os.path.basename(image.path) for image in found.images] == ["2.jpg"]
     assert dict(found.skipped)[f"{tmp_path}/one.tar/1.jpg"] == "is empty"
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_to_another_shard_gives_no_samples_twice(link: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    write_shard(tmp_path / "set" / "b.tar", {"1.jpg": jpeg(), "1.cls": b"0"})
+    write_shard(tmp_path / "elsewhere.tar", {"2.jpg": jpeg(), "2.cls": b"1"})
+    link(tmp_path / "set" / "b.tar", tmp_path / "set" / "c.tar")
+    link(tmp_path / "elsewhere.tar", tmp_path / "set" / "a.tar")
+    found = open_(tmp_path / "set")
+    assert [image.path for image in found.images] == [f"{tmp_path}/set/b.tar/1.jpg", f"{tmp_path}/set/a.tar/2.jpg"]
+    assert found.skipped == ((f"{tmp_path}/set/c.tar", f"is the same file as '{tmp_path}/set/b.tar'"),)

@@ -112,7 +112,8 @@ def test_without_loss_only_jpegs_change() -> None:
     [
         (b"no image", Pixels(), "not"), (jpeg()[:3000], Pixels(), "cut off"), (jpeg()[:3000], SMALL, "does not decode"),
         (jpeg()[:3000], Pixels(mode="lossless"), "does not decode"), (broken_png(), SMALL, "does not decode"),
-        (b"GIF89a" + bytes(50), Pixels(), "a GIF"),
+        (b"GIF89a" + bytes(50), Pixels(), "a GIF"), (broken_png(), Pixels(), "damaged: the checksum of the chunk"),
+        (broken_png(), Pixels(mode="lossless"), "damaged: the checksum of the chunk"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_packed_is_rejected_with_a_reason(data: bytes, pixels: Pixels, reason: str) -> None:

@@ -18,7 +18,7 @@ from pipetune.processes import supervise
 from pipetune.processes.supervise import descendants
 from tests.integration.commands import wait_until
 
-PROGRAM = [sys.executable, "-P", "-E", "-S", supervise.__file__]
+PROGRAM = [sys.executable, "-P", "-E", "-S", supervise.__file__, ""]
 PYTHON = [sys.executable, "-S", "-E", "-c"]
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -54,6 +54,17 @@ def test_the_command_runs_and_its_exit_code_is_known(code: str, expected: int, c
     assert one.pid is not None
 
 
+def test_a_file_says_when_something_of_the_command_last_ran(commands: Commands, tmp_path: Path) -> None:
+    pulse = tmp_path / "pulse"
+    pulse.write_text("")
+    os.utime(pulse, (1, 1))
+    with pulse.open("r+") as file:
+        one = Supervised([*PYTHON, "input('')"], os.environ, file.buffer, pulse_fd=file.fileno())
+        commands.started.append(one)
+        wait(one)
+    assert pulse.stat().st_mtime > 1
+
+
 def test_a_command_that_cannot_be_started_says_why(commands: Commands) -> None:
     one = commands.start("/nothing/of/the/kind")
     wait(one)

@@ -15,33 +15,16 @@ from pipetune.protection.journal import Entry, append_entry, read_entries
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import list_kept, settle_kept
 from pipetune.protection.state import COPIES, JOURNAL, ProtectionFolder
-from tests.unit.protection.kept_trees import KeptCalls, change_at_random, describe_tree, make_tree
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    make_tree(tmp_path / "user")
-    return tmp_path / "user"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "kept").mkdir()
-    return tmp_path / "kept"
-
-
-@pytest.fixture
-def calls(folder: Path) -> KeptCalls:
-    return KeptCalls(Keeper(str(folder)))
+from tests.unit.protection.kept_trees import KeptCalls, change_at_random, describe_tree
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_random_changes_are_put_back(root: Path, folder: Path, calls: KeptCalls, seed: int) -> None:
     before = describe_tree(root)
     done = change_at_random(root, calls, seed, 40)
-    assert put_back.put_back(folder) == (), done
+    assert put_back.put_back(folder, folder / "kept") == ((), ()), done
     assert describe_tree(root, list(before)) == before, done
-    assert put_back.put_back(folder) == ()
+    assert put_back.put_back(folder, folder / "kept") == ((), ())
     assert describe_tree(root, list(before)) == before, "once more"
 
 
@@ -69,18 +52,18 @@ def test_putting_back_may_be_killed_at_any_point(
         for limit in range(0, 40, 3):
             allowed, steps = limit, 0
             try:
-                put_back.put_back(folder)
+                put_back.put_back(folder, folder / "kept")
             except KeyboardInterrupt:
                 continue
             break
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert describe_tree(root, list(before)) == before
 
 
 def test_several_names_of_a_file_stay_names_of_one_file(root: Path, folder: Path, calls: KeptCalls) -> None:
     calls.remove(str(root / "one"))
     calls.write(str(root / "b/one-again"), b"new", os.O_TRUNC)
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert (root / "one").samefile(root / "b/one-again")
     assert (root / "one").read_text() == "content of one\n"
 
@@ -100,7 +83,7 @@ def test_contents_are_put_back_from_another_file_system(
     monkeypatch.setattr(calls.keeper, "_device", -1)
     before = describe_tree(root)
     done = change_at_random(root, calls, seed, 40)
-    assert put_back.put_back(folder) == (), done
+    assert put_back.put_back(folder, folder / "kept") == ((), ()), done
     after = describe_tree(root, list(before))
     assert {name: state[:2] for name, state in after.items()} == {name: state[:2] for name, state in before.items()}
 
@@ -110,7 +93,7 @@ def test_a_renamed_file_that_is_written_to_by_its_new_name(root: Path, folder: P
     calls.write(str(root / "new"), b"x" * 100, 0)
     written = list_kept(folder, "supervised")
     assert (written.created, written.removed) == ((str(root / "new"),), (str(root / "two"),))
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert (root / "two").read_text() == "content of two\n" * 2
     assert (root / "new").read_bytes() == b"x" * 100
 
@@ -133,7 +116,7 @@ def test_a_large_file_that_is_replaced_takes_no_room(root: Path, folder: Path, c
     calls.write(str(large), b"new", os.O_TRUNC)
     assert large.stat().st_ino != inode
     assert (folder / COPIES / "000000").stat().st_ino == inode
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert large.stat().st_ino == inode
     assert large.stat().st_size == keeper.MIN_MOVED_BYTES
 
@@ -146,7 +129,7 @@ def test_holes_stay_holes(root: Path, folder: Path, calls: KeptCalls) -> None:
     calls.write(str(sparse), b"changed", 0)
     kept = (folder / COPIES / "000000").stat()
     assert (kept.st_size, kept.st_blocks * 512 < 1 << 20) == ((1 << 30) + 3, True)
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     with open(sparse, "rb") as file:
         assert file.read(7) == b"\0" * 7
 
@@ -157,7 +140,7 @@ def test_a_file_that_is_opened_for_writing_and_not_changed_is_not_listed(
     before = (root / "two").stat()
     calls.write(str(root / "two"), b"", 0)
     assert not list_kept(folder, "supervised")
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert ((root / "two").stat().st_ino, (root / "two").stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -167,7 +150,7 @@ def test_a_folder_that_the_script_made_where_a_file_was_is_put_aside(
     calls.remove(str(root / "two"))
     calls.mkdir(str(root / "two"))
     calls.write(str(root / "two/new"), b"new", os.O_CREAT)
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert (root / "two").read_text() == "content of two\n" * 2
     assert (root / f"two{put_back.ASIDE}/new").read_bytes() == b"new"
 
@@ -195,11 +178,11 @@ def test_a_copy_that_finds_no_room_at_its_place_stays_and_is_named(
     with monkeypatch.context() as patch:
         patch.setattr(put_back, "_replace", refuse)
         patch.setattr(put_back, "copy_file", refuse)
-        (note,) = put_back.put_back(folder)
+        (note,) = put_back.put_back(folder, folder / "kept").failures
     copy = folder / COPIES / "000000"
     assert note == f"{root / 'two'} could not be put back (No space left on device); as it was, it is in {copy}"
     assert copy.read_text() == "content of two\n" * 2
-    assert put_back.put_back(folder) == ()
+    assert put_back.put_back(folder, folder / "kept") == ((), ())
     assert (root / "two").read_text() == "content of two\n" * 2
 
 
@@ -216,7 +199,7 @@ def test_a_name_that_is_no_text(root: Path, folder: Path, calls: KeptCalls) -> N
     with open(path, "wb") as file:
         file.write(b"mine")
     calls.remove(os.fsdecode(path))
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     with open(path, "rb") as file:
         assert file.read() == b"mine"
 
@@ -244,7 +227,7 @@ def test_processes_at_the_same_file_keep_its_first_version(root: Path, folder: P
     for child in children:
         child.join()
     assert len(read_entries(folder / JOURNAL)) == 1
-    put_back.put_back(folder)
+    put_back.put_back(folder, folder / "kept")
     assert (root / "two").read_text() == "content of two\n" * 2
 
 

@@ -56,6 +56,31 @@ def test_new_files_get_to_their_place(stored: Path, tmp_path: Path, way: str) ->
     assert not (stored / "file").exists()
 
 
+def test_a_link_to_a_folder_is_not_followed(stored: Path, tmp_path: Path, way: str) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "real" / "folder").symlink_to(tmp_path / "data")
+    notes, is_complete = place_new_files(created(stored, "folder", "folder/inside"), tmp_path / "kept")
+    assert (is_complete, os.listdir(tmp_path / "data")) == (True, [])
+    assert (tmp_path / "kept" / str(tmp_path / "real/folder/inside").lstrip("/")).read_text() == "inside"
+    assert "something else is there" in notes[-1]
+
+
+def test_a_folder_that_takes_no_files(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_link = os.link
+
+    def link(source: str, target: str, **options: Any) -> None:
+        if target.startswith(str(tmp_path / "real")):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        real_link(source, target, **options)
+
+    monkeypatch.setattr(module.os, "link", link)
+    monkeypatch.setattr(module, "_copy", lambda source, target, state: link(source, target))
+    notes, is_complete = place_new_files(created(stored, "file"), tmp_path / "kept")
+    assert is_complete
+    assert (tmp_path / "kept" / str(tmp_path / "real/file").lstrip("/")).read_text() == "new"
+    assert "Permission denied" in notes[0]
+
+
 def test_what_is_there_by_now_stays(stored: Path, tmp_path: Path, way: str) -> None:
     (tmp_path / "real" / "file").write_text("somebody else's")
     (tmp_path / "real" / "folder").write_text("a file")

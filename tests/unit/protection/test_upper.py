@@ -52,6 +52,17 @@ def test_new_and_changed_files(upper: Path, lower: Path) -> None:
     assert not contents.removed
 
 
+def test_a_folder_in_the_place_of_a_link_has_nothing_of_the_other_folder(upper: Path, lower: Path) -> None:
+    (lower / "latest").symlink_to("d")
+    (upper / "latest").mkdir()
+    (upper / "latest" / "x").write_text("new")
+    set_attribute(upper / "latest", "opaque", b"y")
+    contents = read(upper, lower)
+    assert contents.changed == {str(lower / "latest")}
+    assert contents.created == {str(lower / "latest/x"): str(upper / "latest/x")}
+    assert not contents.removed
+
+
 def test_a_file_that_another_program_wrote_meanwhile_is_contested(upper: Path, lower: Path) -> None:
     (upper / "a").write_text("the script's")
     contents = read(upper, lower, began_ns=0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.records.script import LoaderIdentity, ScriptLoader, ScriptOption, ScriptSummary, SettingOrigin
+from pipetune.records.script import LoaderIdentity, ScriptLoader, ScriptOption, ScriptSummary, SettingOrigin, SourceCall
 from pipetune.records.sweep import Candidate
 from pipetune.records.written import WrittenFiles
 from pipetune.report.script_text import (
@@ -252,3 +252,13 @@ def test_a_field_of_the_trainers_arguments_is_named() -> None:
         "train.py:42: dataloader_num_workers 4 -> 7 "
         "(num_workers of the loader at train.py:42; written as a field of TrainingArguments)"
     )
+
+
+def test_the_call_of_an_installed_library_is_named_beside_a_place_in_it() -> None:
+    library = "/env/lib/python3.12/site-packages/detector/build.py"
+    calls = (SourceCall(file=library, span=(9, 9, 4, 40)), SourceCall(file="/job/train.py", span=(3, 4, 0, 9)))
+    loader = replace(LOADER, where=f"{library}:9", written={}, calls=calls)
+    line = setting_line(replace(SUMMARY, loader=loader), replace(OWN, num_workers=7))
+    assert line == f"{library}:9: num_workers 4 -> 7 (in an installed library, which train.py:3 calls)"
+    line = setting_line(replace(SUMMARY, loader=replace(loader, calls=calls[:1])), replace(OWN, num_workers=7))
+    assert line.endswith(" (in an installed library)")

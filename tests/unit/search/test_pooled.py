@@ -107,6 +107,20 @@ def test_a_loaders_rate_follows_the_machines_speed() -> None:
     assert slow.gpu_util_pct == pytest.approx(24)  # from 600 of 1,250
 
 
+def test_the_rate_of_a_loader_that_waits_does_not_follow_the_machines_speed() -> None:
+    """It uses a tenth of a core, or half of one."""
+    after = [at(100, 400, 2), at(101, 450, 3), at(99, 480, 4)]
+
+    def rate_now(cores: float) -> float:
+        first = at(200, 600, 1)
+        assert first.measurement is not None
+        first = replace(first, measurement=replace(first.measurement, cores_used=cores))
+        return rate_of(pool([first, *after], GOAL)["opencv-w1-p2-b64"])
+
+    assert rate_now(0.1) == 600
+    assert rate_now(0.5) == pytest.approx(450)
+
+
 def test_a_corrected_rate_stays_below_the_ceiling() -> None:
     found = pool([at(100, 1000, 1, idle=0.2), at(200, 400, 2), at(200, 450, 3), at(200, 480, 4)], GOAL)
     assert rate_of(found["opencv-w1-p2-b64"]) == pytest.approx(1250)

@@ -236,3 +236,50 @@ def test_where_intervals_are_wide_blocks_are_added_before_anything_is_said() -> 
     rounds = search.blocks.last_round(SPACE, GOAL)
     noisy = blocks_after(side_by_side((400.0, 416.0), 0.6, blocks=0), {OWN: 400.0, OTHER: 416.0}, 0.6)
     assert sorted(set(noisy)) == list(range(1, rounds + 1))
+
+
+def test_the_machines_speed_makes_intervals_no_wider_where_the_loader_waits() -> None:
+    """As in a sweep of a script whose samples sleep, on two cores with two other programs: its rates were 84, 86 and 87
+    while the decode loop ran at 37 to 57 MB/s, and its gain was stated as 0.06 to 34.8."""
+    speeds = (44.2, 36.8, 57.0, 46.5, 53.8, 38.8)
+    waiting = {"cores_used": 0.02, "run_delay_frac": 0.07, "accelerator_idle_frac": 0.9, "within_error_frac": 0.015}
+    looks = [(OWN, 84.1, 0), (OTHER, 167.0, 0), (OWN, 86.2, 1), (OTHER, 172.0, 1), (OWN, 86.7, 2), (OTHER, 170.0, 2)]
+
+    def judge(**changes: float) -> Edit:
+        return judged([
+            look(candidate, rate, 0.4, block, **{**waiting, **changes}, machine_speed_before=speed,
+                 machine_speed_after=speed)
+            for (candidate, rate, block), speed in zip(looks, speeds, strict=True)
+        ])  # fmt: skip
+
+    assert math.log(judge().gain_ci95[1] / judge().gain) < 0.15
+    computing = judge(cores_used=1.0)
+    assert math.log(computing.gain_ci95[1] / computing.gain) > 0.4
+
+
+def test_one_disturbed_block_does_not_hide_what_the_others_show() -> None:
+    steady = side_by_side((400.0, 520.0), half=0.03, blocks=3)
+    disturbed = [*steady[:-1], look(OTHER, 200.0, 0.03, 3)]
+    assert judged(disturbed).gain == pytest.approx(1.3)
+    assert (judged(disturbed).blocks, judged(disturbed).verdict) == (2, FASTER)
+    rounds = [replace(one, forked=one.block < 3) for one in disturbed]
+    assert not judged(rounds).is_proven, "the fresh start did not confirm what the turns in one process have shown"
+    both = [*side_by_side((400.0, 520.0), half=0.03, blocks=1), look(OWN, 400.0, 0.03, 2), look(OTHER, 200.0, 0.03, 2)]
+    assert not judged(both).is_proven, "which of two blocks was disturbed is not known"
+
+
+def test_one_more_fresh_start_follows_where_the_first_left_undecided_what_it_may_prove() -> None:
+    """The gain was clear at first, and other programs disturbed the confirmation; none follows on the second."""
+    first, fresh = side_by_side((400.0, 800.0), blocks=0), search.blocks.last_round(SPACE, GOAL) + 1
+
+    def starts_after(rate: float, half: float) -> list[int]:
+        space, outcomes, numbers = replace(SPACE, workers=(2, 4)), list(first), []
+        while proposal := search.propose(space, outcomes, GOAL, 0, grid=True):
+            like = rate if proposal.candidate == OTHER else 400.0
+            outcomes.append(look(proposal.candidate, like, half, proposal.block))
+            numbers.append(proposal.block)
+        return numbers
+
+    assert starts_after(800.0, 0.05) == [fresh, fresh]
+    assert starts_after(600.0, 0.3) == [fresh, fresh, fresh + 1, fresh + 1]
+    assert starts_after(404.0, 0.05) == [fresh, fresh], "no further one can prove it"

@@ -12,6 +12,7 @@ from pipetune.stats.noise import (
     PRIOR,
     device_noise,
     difference_by_chance,
+    felt_frac,
     noise_of_run,
     off_usual_speed,
     run_noise,
@@ -159,3 +160,16 @@ def test_a_slow_moment_stands_out_against_the_sweep() -> None:
 def test_chance_makes_smaller_differences_of_more_repeats() -> None:
     assert difference_by_chance(0.05) == pytest.approx(1.96 * 0.05 * 2**0.5)
     assert difference_by_chance(0.05, repeats=4) == pytest.approx(difference_by_chance(0.05) / 2)
+
+
+def test_a_rate_follows_the_machines_speed_as_far_as_cores_are_used_or_waited_for() -> None:
+    assert felt_frac(measurement(cores_used=0.1, step_cores=0.05, run_delay_frac=0.2)) == pytest.approx(0.35)
+    assert felt_frac(measurement(cores_used=0.1, step_cores=None, run_delay_frac=None)) == pytest.approx(0.1)
+    assert felt_frac(measurement(cores_used=3.0, step_cores=0.5)) == 1.0
+    assert felt_frac(measurement(cores_used=None)) == 1.0, "not known"
+
+
+def test_a_restless_machine_says_nothing_of_what_does_not_feel_it() -> None:
+    restless = at_speeds(*[150.0, 250.0] * 10)
+    assert run_noise(restless, felt=0.0) == run_noise([])
+    assert run_noise([], felt=0.0) < run_noise(restless, felt=0.3) < run_noise(restless)

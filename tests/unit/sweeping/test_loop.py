@@ -60,6 +60,12 @@ def test_a_drifted_candidate_is_repeated_once_and_then_believed() -> None:
     assert attempts == [1, 2]
 
 
+def test_a_candidate_that_waits_is_not_repeated_because_the_machine_has_drifted() -> None:
+    slowed = lambda _: outcome(rate=300.0, machine_speed_after=120.0, cores_used=0.2)  # noqa: E731
+    _, saved, _ = run(Bench(**{"opencv-w1-p2-b64": slowed}))
+    assert [out.attempt for out in saved if out.candidate.key == "opencv-w1-p2-b64"] == [1]
+
+
 def test_a_candidate_off_the_usual_speed_of_the_sweep_is_repeated() -> None:
     def moment(attempt: int) -> Outcome:
         speed = 100.0 if attempt == 1 else 200.0

@@ -29,8 +29,8 @@ class FakeProtection:
     def variables(self) -> dict[str, str]:
         return {}
 
-    def passed_fds(self) -> tuple[int, ...]:
-        return ()
+    def pulse_fd(self) -> int:
+        return 0
 
     def collect(self) -> WrittenFiles:
         self.calls.append("collect")

@@ -199,7 +199,7 @@ def test_what_is_special_about_the_script_is_noted(changes: dict[str, Any], expe
 
 
 @pytest.mark.parametrize(
-    ("chosen", "blocks"), [({}, 1), ({"effort": "thorough"}, None), ({"blocks": 4}, 4), ({"blocks": 0}, 0)]
+    ("chosen", "blocks"), [({}, None), ({"effort": "thorough"}, None), ({"blocks": 4}, 4), ({"blocks": 0}, 0)]
 )
 def test_the_plan_measures_in_the_script_and_confirms_it(chosen: dict[str, Any], blocks: int | None) -> None:
     options = replace(CHOSEN, **chosen)

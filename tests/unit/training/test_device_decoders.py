@@ -81,6 +81,7 @@ def test_dali_decodes_where_it_did_when_it_was_measured(
         recommended_key=candidate.key,
         outcomes=[SimpleNamespace(candidate=candidate)],
         info={"workload": {"accelerator": {"kind": kind}, "dataset": "photos"}},
+        result={},
     )
     monkeypatch.setattr(choice, "load", lambda path: run)
     assert choice.choose_candidate("run")[0].backend == backend

@@ -72,6 +72,7 @@ class Scripts:
         self, command: Any, variables: dict[str, str], log: Path, profile: Any, stop: Any, **_: Any
     ) -> FakeSession:
         session = self.next.pop(0)
+        session.is_asked_to_stop = stop
         self.started.append((session, dict(variables), profile))
         for tuned in (profile or {}).get("loaders", ()):
             session.ready[0].ready["measures"] = "measure" in profile  # type: ignore[index]

@@ -46,6 +46,7 @@ class FakeSession:
         self.last_lines = ""
         self.unguarded, self.loaderless, self.told_failure = False, None, False
         self.log = Path("run/script.log")
+        self.is_asked_to_stop: Callable[[], bool] = bool
         for name, value in attributes.items():
             setattr(self, name, value)
 

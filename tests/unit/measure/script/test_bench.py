@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,16 @@ import pytest
 from pipetune.measure.script import start_settings
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.records.set_up import SetUp
-from tests.unit.measure.script.fake_scripts import OTHER, OWN, Scripts, answer, begun, install_scripts, measure
+from tests.unit.measure.script.fake_scripts import (
+    CONDITIONS,
+    OTHER,
+    OWN,
+    Scripts,
+    answer,
+    begun,
+    install_scripts,
+    measure,
+)
 
 
 @pytest.fixture
@@ -183,3 +193,19 @@ def test_what_was_complained_of_is_noted_once(scripts: Scripts, tmp_path: Path) 
     measure(bench, OWN, new_process=True)
     assert bench.notes == ["a", "b"]
     assert len(bench.setup_seconds) == 2
+
+
+def test_a_start_ends_a_later_measurement_where_pipetune_is_asked_to_stop(scripts: Scripts, tmp_path: Path) -> None:
+    session = scripts.will_say(*answer(), *answer())
+    bench = begun(tmp_path)
+    measure(bench, OWN, "baseline")
+    seen = []
+
+    def interrupt(_: Any) -> None:
+        if not seen:
+            signal.raise_signal(signal.SIGINT)
+        seen.append(session.is_asked_to_stop())
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure(OTHER, "candidate", CONDITIONS, on_live=interrupt)
+    assert seen[0]
