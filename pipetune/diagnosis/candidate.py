@@ -21,6 +21,8 @@ from pipetune.units import format_share
 _STEP_CORES = 0.05
 #: A share of the time below which the accelerator is said never to wait: it is printed as 0 %.
 _NEVER_WAITS = 0.005
+#: From this share of waiting on, no accelerator is said to wait hardly ever, however near its rate is to the ceiling.
+_SEEN_WAITING = 2 * causes.HEALTHY_LOST
 #: What is missing where nothing of /proc could be read.
 _NO_CPU_TIME = ("CPU time of the machine and of the loader (/proc was not readable)",)
 
@@ -46,8 +48,7 @@ def diagnose(
     evidence = _evidence(m, usable_cores)
     severity = _severity(m, target)
     if lost < causes.HEALTHY_LOST:
-        sentence = "the accelerator is the limit: it hardly ever waits for a batch"
-        return _diagnosis(causes.HEALTHY, lost, sentence, evidence)
+        return _diagnosis(causes.HEALTHY, lost, _describe_healthy(m), evidence)
     if restarting_frac(m) >= lost / 2:
         begins = "each epoch begins with a wait for its first batch" if candidate.keep_workers else (
             "workers start anew with each epoch"
@@ -123,6 +124,16 @@ def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
 def _lost(m: Measurement) -> float:
     """Share of the accelerator's time lost; from the ceiling where there is one, else from its idle time."""
     return max(0.0, 1 - m.goodput) if m.goodput is not None else waiting_frac(m)
+
+
+def _describe_healthy(m: Measurement) -> str:
+    waits = waiting_frac(m)
+    if m.goodput is None or waits < _SEEN_WAITING:
+        return "the accelerator is the limit: it hardly ever waits for a batch"
+    return (
+        f"the accelerator waits {format_share(waits)} of the time, yet it is as fast as without waiting: its max "
+        "ingestion rate may have been measured too low"
+    )
 
 
 def _severity(m: Measurement, target: float | None) -> str:

@@ -47,6 +47,14 @@ def test_under_a_quota_it_counts_how_many_cores_are_left_of_all(busy_pct: float,
         assert "other processes keep 59.4 of 64 cores busy" in found.sentence
 
 
+@pytest.mark.parametrize(("idle_frac", "hardly_waits"), [(0.02, True), (0.16, False)])
+def test_who_was_seen_to_wait_is_not_said_to_wait_hardly_ever(idle_frac: float, hardly_waits: bool) -> None:
+    m = measurement(goodput=1.0, data_wait_frac=idle_frac, accelerator_idle_frac=idle_frac)
+    sentence = diagnose(candidate(2), m, 4.0).sentence
+    assert ("hardly ever waits" in sentence) == hardly_waits
+    assert ("waits 16 % of the time" in sentence) != hardly_waits
+
+
 def test_no_workers_are_never_called_busy() -> None:
     m = measurement(goodput=0.5, cpu_busy_pct=50.0, cores_used=0.5)
     assert "workers are busy" not in diagnose(candidate(0), m, 1.0).sentence
