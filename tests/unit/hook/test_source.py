@@ -275,15 +275,11 @@ SWITCHES = [
 
 
 def test_a_batch_that_is_put_back_comes_first_and_counts_once() -> None:
-    source = Source(loader_module().DataLoader(Numbers(16), 4, num_workers=2), loader_module().DataLoader._get_iterator)
+    source = source_of(Numbers(16), batch_size=4, num_workers=2)
     source.switch({"num_workers": 1})
     first = source.next()
     source.put_back(first)
-    assert source.settings == {}
-    assert source.delivered == 0
-    batches = [first]
-    assert source.next() == batches[0]
-    with pytest.raises(StopIteration):
-        while True:
-            batches.append(source.next())
+    assert (source.settings, source.delivered) == ({}, 0)
+    batches = rest(source)
+    assert batches[0] == first
     assert sorted(number for batch in batches for number in batch) == list(range(16))
