@@ -52,6 +52,11 @@ class Division:
         """Processes of the workers of each iterator since :meth:`begin`."""
         self._own_workers, self._is_own = 0, True
 
+    def follow(self, loader: Any | None) -> None:
+        """The loader was made anew, perhaps from another data set; ``None``: it was not."""
+        if loader is not None:
+            self._dataset = id(loader.dataset)
+
     def begin(self, request: Mapping[str, Any]) -> None:
         """Another measurement begins, with other workers.
 

@@ -129,6 +129,7 @@ class Relay:
         self._epochs.begin(now, self._last_end_ns, self._source.delivered)
         self._clock.begin(now)
         waits = self._phase == "waiting" or (self._stop_at is not None and self._batches >= self._stop_at)
+        self._division.follow(loader)
         self._source.begin_epoch(loader, open_now=not waits)
         self._division.epochs.begin_epoch()
         self._channel.send("epoch", within=True)

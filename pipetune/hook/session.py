@@ -28,6 +28,7 @@ from pipetune.hook.guards import explain_missing_guard, loads_for_all_ranks
 from pipetune.hook.iteration_report import FETCH, WORKER, IterationReports
 from pipetune.hook.loaderless import OPTIMIZER, StepsWithoutLoader
 from pipetune.hook.loop_iterator import iterator_class
+from pipetune.hook.made_anew import is_made_anew
 from pipetune.hook.quiet import refuse_checkpoints
 from pipetune.hook.registry import Known, Loaders
 from pipetune.hook.relay import Relay
@@ -117,6 +118,8 @@ class Session:
         self.trained: Feed | None = None
         """The loader that is measured, once it is known."""
         self._gave_up = False
+        self._is_alone = False
+        """The call that made the loader that is trained on had made no other one before."""
         self._loaderless = StepsWithoutLoader(lambda known: self.report("loaderless", **known))
 
     def report(self, kind: str, **fields: Any) -> None:
@@ -199,15 +202,10 @@ class Session:
             return original(loader)
 
     def _is_trained(self, loader: Any) -> bool:
-        """Whether it is the loader that is measured; or made anew by the same call from the same data, for an epoch."""
+        """Whether it is the loader that is measured, or that one made anew for an epoch."""
         assert self.trained is not None
         first = self.trained.loader
-        if loader is first:
-            return True
-        known, now = self._loaders.of(first), self._loaders.of(loader)
-        if known is None or now is None or getattr(first, "dataset", self) is not getattr(loader, "dataset", None):
-            return False
-        return (known.identity.key, known.identity.position) == (now.identity.key, now.identity.position)
+        return loader is first or is_made_anew(self._loaders, first, loader, was_alone=self._is_alone)
 
     def _is_in_profile(self, loader: Any) -> bool:
         """Whether it is the loader that a start's request is for, on the accelerator and with the ranks that it has."""
@@ -297,7 +295,7 @@ class Session:
         undivided = division is not None and division.is_undivided(feed.source.inner, feed.loader)
         found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **describe_device(clock)}
         found["undivided"] = undivided
-        self.trained = feed
+        self.trained, self._is_alone = feed, found["alone_there"]
         if os.environ.get(REFUSE_SAVES):
             refuse_checkpoints(self._on_checkpoint)
         relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks, division=division)

@@ -108,6 +108,8 @@ class Source:
         """
         if loader is not None and loader is not self.loader:
             view.end(self.inner)
+            if self.swap is not None and loader.dataset is not self.loader.dataset:
+                self._decode_in(loader.dataset)
             self.loader, self.inner = loader, None
             self.stream = None if is_iterable_set(loader) else IndexStream(loader._index_sampler)
         self.undelivered.clear()
@@ -129,6 +131,12 @@ class Source:
             self.inner._reset(self._opened)
         else:
             self.open_again()
+
+    def _decode_in(self, dataset: Any) -> None:
+        """The data set was made anew, too: decode in it as the settings say."""
+        self.swap = swap_for(dataset)
+        if self.settings.get("decoder") == "crop":
+            self.swap.put_in()
 
     def switch(self, settings: Mapping[str, Any]) -> None:
         """Go on with other settings; ``{}``: the script's. What was not delivered is delivered first."""

@@ -117,8 +117,9 @@ def test_a_script_that_ends_too_soon_says_after_how_many_batches(script: Script)
 
 
 def test_a_script_that_only_evaluates_says_after_how_many_batches(script: Script) -> None:
-    script.evaluate(script.loader(Numbers(20)))
-    script.evaluate(script.loader(Numbers(8)))
+    loaders = [script.loader(Numbers(20)), script.loader(Numbers(8))]  # at a time: each has a number of its own
+    for loader in loaders:
+        script.evaluate(loader)
     script.session._report_batches()
     (untrained,) = script.channel.of("untrained")
     assert (untrained["batches"], untrained["evaluated"], untrained["steps"], untrained["backward"]) == (0, 5, 0, 0)
@@ -146,3 +147,31 @@ def test_a_loader_that_is_made_anew_for_each_epoch_is_the_one_that_is_trained_on
     iter(made(Numbers(8)))  # an evaluation's, by the same call
     iter(script.module.DataLoader(data, 4, shuffle=True))  # of another call
     assert epochs == ["again"]
+
+
+def test_data_that_are_made_anew_with_their_loader_for_each_epoch_are_still_those_that_are_trained_on(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = []
+    monkeypatch.setattr(module.Relay, "epoch", lambda _, loader: epochs.append(len(loader.dataset)))
+
+    def made(dataset: Any) -> Any:
+        return script.loader(dataset, shuffle=True)
+
+    script.train(made(Numbers(400)))
+    iter(made(Numbers(400)))
+    iter(made(Numbers(380)))  # filtered
+    script.gradients = False
+    iter(made(Numbers(400)))  # an evaluation's
+    assert epochs == [400, 380]
+
+
+def test_of_two_loaders_that_one_call_has_made_only_the_one_that_is_trained_on_goes_on(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = []
+    monkeypatch.setattr(module.Relay, "epoch", lambda _, loader: epochs.append(loader))
+    both = [script.loader(Numbers(400), shuffle=True) for _ in range(2)]
+    script.train(both[0])
+    iter(both[1])
+    assert epochs == []
