@@ -88,7 +88,7 @@ class BuiltSource:
         self._take, self._begin, self.begins_itself = take, begin, begins_itself
         self.kept = KeptBatches()
         self.settings: Mapping[str, Any] = {}
-        self.stream, self.swap = None, None
+        self.stream, self.swap, self.is_taken_beside = None, None, False
         self.replaying = self._ended = self._shifted = False
         """Shifted: the library's epochs end elsewhere than the loop's, since kept batches were handed out."""
         self.delivered = 0

@@ -147,6 +147,7 @@ class Pass:
         if self._feed.is_free() and iterator is not None:
             self._feed.follow(self, self.loader, iterator)
         else:
+            self._feed.source.is_taken_beside = True
             self._beside = self._open_beside()
 
     def next(self) -> Any:

@@ -15,6 +15,7 @@ from pipetune.hook.describe import true_length
 from pipetune.hook.fastai import outer
 from pipetune.hook.guards import is_iterable_set, state_of
 from pipetune.hook.kept import KeptBatches
+from pipetune.hook.lasting_workers import refuse_lasting_workers
 from pipetune.hook.seams import GetIterator
 from pipetune.hook.stream import IndexStream
 from pipetune.usercode import loader_view as view
@@ -50,6 +51,8 @@ class Source:
         """Of this epoch, all of them were loaded with the present settings."""
         self.renewed: set[str] = set()
         """Attributes of the data set that the script was seen to change between two epochs."""
+        self.is_taken_beside = False
+        """The loop was seen to iterate the loader while an epoch of it was not over."""
         self._dataset_state: dict[str, Any] | None = None
         """When the epoch ended: what the data set changes within an epoch is its own affair."""
         self._ended = False
@@ -148,7 +151,7 @@ class Source:
             self.swap = swap_for(self.loader.dataset)
         self.close()
         self.settings, self.epoch_batches, self.whole = settings, None, self.delivered == 0
-        self._refuse_stale_workers()
+        self._check_lasting_workers()
         if self.swap is not None:
             (self.swap.put_in if decoder else self.swap.take_out)()
         if self._has_more():
@@ -165,17 +168,10 @@ class Source:
             state = state_of(self.loader.dataset)
             self.renewed |= {name for name, value in state.items() if name not in before or value != before[name]}
 
-    def _refuse_stale_workers(self) -> None:
-        """Refuse workers that are asked to live on, where they would not see what the script changes.
-
-        Raises:
-            ValueError: it changes the data set between epochs.
-        """
-        if self.renewed and self.settings.get("persistent_workers"):
-            raise ValueError(
-                f"the script changes the data set between epochs ({', '.join(sorted(self.renewed))}): workers that "
-                "live on would not see it"
-            )
+    def _check_lasting_workers(self) -> None:
+        """See :func:`pipetune.hook.lasting_workers.refuse_lasting_workers`."""
+        if self.settings.get("persistent_workers"):
+            refuse_lasting_workers(renewed=self.renewed, is_taken_beside=self.is_taken_beside)
 
     def open_again(self) -> None:
         """Make another iterator with the present settings."""
@@ -276,7 +272,7 @@ class Source:
         """
         if self._ended:
             raise StopIteration
-        self._refuse_stale_workers()
+        self._check_lasting_workers()
         if not (self._leave_out() if self._replaying else self._has_more()):
             self._end_epoch()
             raise StopIteration

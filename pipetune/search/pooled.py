@@ -116,7 +116,8 @@ def latest(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     """One outcome per candidate, by its key, as measured: the base of every report. The ceiling is left out.
 
     A repeat replaces what was measured before, and measurements made in blocks are merged. A repeat that failed
-    replaces no measurement, unless the candidate failed in more than half of its measurements.
+    replaces no measurement, unless the candidate failed in more than half of its measurements, or in the newest start
+    of the user's script that had its settings from the beginning: a training would fail as well.
     """
     return _newest(outcomes, [False] * len(outcomes))
 
@@ -129,6 +130,7 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
     """
     newest: dict[str, Outcome] = {}
     failed: dict[str, list[Outcome]] = {}
+    started: dict[str, Outcome] = {}
     times = Counter(outcome.candidate.key for outcome in outcomes if outcome.role != "ceiling")
     repeats: dict[str, dict[int, Outcome]] = {}
     for outcome, as_first in zip(outcomes, counts, strict=True):
@@ -136,6 +138,8 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
         before = newest.get(key)
         if outcome.failure and outcome.role != "ceiling":
             failed.setdefault(key, []).append(outcome)
+        if outcome.role == "candidate" and outcome.candidate.backend == SCRIPT.name and not outcome.forked:
+            started[key] = outcome
         if outcome.role == "ceiling" or not (outcome.measurement or before is None or before.measurement is None):
             continue
         newest[key] = outcome
@@ -150,7 +154,8 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
         if outcome.block:
             newest[key] = merged(list(repeats[key].values()))
     often = {key: found[-1] for key, found in failed.items() if len(found) > times[key] / 2}
-    return {**newest, **often}
+    unfit = {key: outcome for key, outcome in started.items() if outcome.failure is not None}
+    return {**newest, **often, **unfit}
 
 
 def merged(outcomes: Sequence[Outcome]) -> Outcome:

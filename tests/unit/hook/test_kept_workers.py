@@ -56,6 +56,17 @@ def test_workers_are_refused_that_would_not_see_what_the_script_changes_between_
         source.switch(KEPT)
 
 
+def test_workers_are_refused_whose_epoch_a_batch_taken_beside_the_loop_would_begin_anew() -> None:
+    source = source_of(Numbers(8), batch_size=4, num_workers=2)
+    source.switch(KEPT)
+    source.next()
+    source.is_taken_beside = True
+    with pytest.raises(ValueError, match=r"batches of the same loader beside its loop"):
+        source.next()
+    source.switch({})
+    assert len(rest(source)) == 1, "the script's own loader goes on"
+
+
 def test_what_a_data_set_changes_within_an_epoch_is_its_own_affair() -> None:
     dataset = Counting(8)
     source = source_of(dataset, batch_size=4)

@@ -52,6 +52,8 @@ def test_a_batch_taken_aside_in_the_middle_of_an_epoch_ends_none(script: Script)
         lengths.append(count)
     assert lengths == [10] * 4
     assert aside == [[39, 38, 37, 36]] * len(aside)
+    assert script.session.trained is not None
+    assert script.session.trained.source.is_taken_beside
 
 
 def test_an_iterator_that_takes_the_place_of_one_that_was_left_is_measured(script: Script) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.records.sweep import Failure, Goal, HostShare, Outcome, RankShare
+from pipetune.registry import SCRIPT
 from pipetune.search.pooled import at_present_speed, is_inconclusive, latest, merged, pool, present_speed
 from tests.fakes import outcome
 
@@ -262,3 +263,29 @@ def test_what_the_hosts_did_in_several_blocks_are_their_medians() -> None:
     assert (share.name, share.host, share.samples_per_s) == ("n1", 0, 50.0)
     assert share.ci95 == (48.0, 52.0)
     assert share.read_bytes_per_s is None, "one of them does not know"
+
+
+@pytest.mark.parametrize(
+    ("starts", "fits"),
+    [
+        ("+-", False),  # measured in the running script, and failed in a start of its own
+        ("+-F", True),  # another start had it
+        ("+F-", False),
+        ("F-", False),
+        ("++", True),
+    ],
+)
+def test_settings_with_which_a_start_of_the_script_failed_are_unfit(starts: str, fits: bool) -> None:
+    """``+``: measured in the running script; ``F``: in a start of its own; ``-``: that failed."""
+    own = replace(outcome(rate=1000).candidate, backend=SCRIPT.name)
+    outcomes = [
+        replace(
+            outcome(rate=1000),
+            candidate=own,
+            block=number,
+            forked=sign == "+",
+            **({"measurement": None, "failure": FAILED} if sign == "-" else {}),
+        )
+        for number, sign in enumerate(starts)
+    ]
+    assert (latest(outcomes)[own.key].failure is None) is fits
