@@ -201,8 +201,9 @@ def stated_gain(result: Stored) -> str:
     scripts = result["scripts"].values()
     low, high = (best(one["stated"] for one in scripts) for best in (min, max))
     return (
-        f"in {result['inside']} of {result['pairs']} pairs of trainings, as the script was and tuned, the gain was within "
-        f"the stated interval; {len(scripts)} scripts, gains of {low:.2f} to {high:.2f} times" + broken_text(result)
+        f"in {result['inside']} of {result['pairs']} pairs of trainings, as the script was and tuned, the gain was "
+        f"within the stated interval; {len(scripts)} scripts, gains of {low:.2f} to {high:.2f} times"
+        + broken_text(result)
     )
 
 
