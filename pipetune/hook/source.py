@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from pipetune.hook.decoder import Swap, swap_for
@@ -53,10 +53,11 @@ class Source:
         """Attributes of the data set that the script was seen to change between two epochs."""
         self.is_taken_beside = False
         """The loop was seen to iterate the loader while an epoch of it was not over."""
+        self._kept_before = False
+        """Kept batches are of the data set in whose place this one came."""
         self._dataset_state: dict[str, Any] | None = None
         """When the epoch ended: what the data set changes within an epoch is its own affair."""
-        self._ended = False
-        self._replaying = False
+        self._ended, self._replaying = False, False
         self._collected = False
         """Garbage was collected, see :meth:`time_starts`."""
         self._length: tuple[int | None] | None = None
@@ -99,8 +100,15 @@ class Source:
         return self._replaying
 
     def replay(self) -> None:
-        """From now on kept batches are handed out."""
+        """From now on kept batches are handed out: of this data set, because another one may have other classes."""
         self._replaying = True
+        if self._kept_before:
+            self._kept_before = False
+            self.close()
+            with contextlib.suppress(Exception):  # the loop did not ask for these batches
+                self.open_again()
+                self.kept.replace(islice(self.inner, len(self.kept)))
+            self.close()
 
     def begin_epoch(self, loader: Any | None = None, *, open_now: bool = True) -> None:
         """The loop begins another epoch: nothing of the one before comes any more.
@@ -113,6 +121,7 @@ class Source:
             view.end(self.inner)
             if self.swap is not None and loader.dataset is not self.loader.dataset:
                 self._decode_in(loader.dataset)
+            self._kept_before |= loader.dataset is not self.loader.dataset
             self.loader, self.inner = loader, None
             self.stream = None if is_iterable_set(loader) else IndexStream(loader._index_sampler)
         self.undelivered.clear()
@@ -120,15 +129,15 @@ class Source:
         if self.stream is not None:
             self.stream.begin()
         self._watch_dataset()
-        lives_on = self.inner is not None and self._lives_on()
+        waits = self._replaying or not open_now
+        lives_on = not waits and self.inner is not None and self._lives_on()
         if not lives_on:
             view.end(self.inner)
             self.inner = None
-        if self._replaying or not open_now:
+        if waits:
             self.whole = not self._replaying
-            if lives_on:
-                view.end(self.inner)
-                self.inner = None
+            if self._replaying:
+                self.replay()
         elif lives_on:
             self.opened_ns, self.awaits_first = time.monotonic_ns(), True
             self.inner._reset(self._opened)
@@ -307,8 +316,7 @@ class Source:
         if self.stream is not None:
             self.stream.delivered()
         if self.awaits_first:
-            self.awaits_first = False
-            self.first_s = (time.monotonic_ns() - self.opened_ns) / 1e9
+            self.awaits_first, self.first_s = False, (time.monotonic_ns() - self.opened_ns) / 1e9
         return batch
 
     def _has_more(self) -> bool:
@@ -340,8 +348,3 @@ class Source:
             self.epoch_batches = self.delivered
         if not self._lives_on():
             view.end(self.inner)
-
-
-def gradients_enabled() -> bool:
-    """Whether torch records gradients at this moment, as a training loop has it."""
-    return bool(sys.modules["torch"].is_grad_enabled())
