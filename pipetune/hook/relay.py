@@ -221,9 +221,8 @@ class Relay:
             return self._start(lambda: self._source.switch(request["settings"]))
         if len(self._source.kept) >= LEAST_KEPT:
             return self._start_ceiling()
-        length = self._source.length
-        left = None if length is None else max(0, length - self._source.delivered)
-        self._keeping = Keeping(count_to_keep(left), self._now_ns())
+        source, count = self._source, count_to_keep(self._source.length, self._source.delivered)
+        self._keeping = Keeping(count, self._now_ns(), lambda: self._ranks > 1 or source.length is not None)
         self._phase, self._phases = "keeping", None
         return True
 
