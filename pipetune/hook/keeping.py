@@ -7,7 +7,7 @@ from collections.abc import Callable
 #: So many batches are kept; of a slow loader so many after some time (s), and of a short epoch this share.
 KEEP, LEAST_KEPT, _KEEPING_S, _KEPT_SHARE = 8, 2, 2.0, 1 / 3
 
-#: An epoch whose length is not known is let end for so long (s): in one of repeated batches nothing tells where it ends.
+#: An epoch of unknown length is let end for so long (s): where repeated batches would end, nothing tells.
 MAX_WAIT_FOR_END_S = 5.0
 
 
