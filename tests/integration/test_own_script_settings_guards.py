@@ -94,12 +94,14 @@ class Images(Dataset):
     def __len__(self):
         return 160 if len(sys.argv) > 1 else 100_000
     def __getitem__(self, number):
-        time.sleep(0.004)
+        time.sleep(0.01)
         return torch.randn(4) + number, number % 2
 
 def show(batches):
     for x, _ in batches:
-        print(os.environ.get("RANK"), [round(value, 4) for value in x.sum(1).tolist()], flush=True)
+        sums = [round(value, 4) for value in x.sum(1).tolist()]
+        sys.stdout.write(f"{os.environ.get('RANK')} {sums}\\n")  # whole lines, because ranks share the pipe
+        sys.stdout.flush()
 
 if __name__ == "__main__":
     torch.manual_seed(int(os.environ.get("RANK", 0)))
@@ -179,11 +181,11 @@ def test_workers_on_all_cores_are_started_by_the_scripts_own_function_too(place:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a sweep of a script with a ``StatefulDataLoader``, for which two workers were found."""
+    """A folder with a sweep of a script with a ``StatefulDataLoader``, for which four workers were found."""
     pytest.importorskip("torchdata", reason="the script is of torchdata")
     with shared_folder(tmp_path_factory, "stateful") as folder:
         if not (folder / "run" / "result.json").exists():
-            assert chosen(swept(folder, STATES, "--workers", "1,2"))["candidate"]["num_workers"] == 2
+            assert chosen(swept(folder, STATES, "--workers", "1,4"))["candidate"]["num_workers"] == 4
     return folder
 
 
@@ -217,7 +219,7 @@ def test_a_state_of_the_scripts_own_workers_is_resumed_with_them(
     saved = started(tuned, sys.executable, "src/train.py", "save", state)
     assert saved.returncode == 0, saved.stderr
     said = compared([sys.executable], "resume", state)
-    assert "num_workers 1 -> 2" in said
+    assert "num_workers 1 -> 4" in said
     assert "left as it is: a state is loaded, which asks for 1 workers" in said
 
 
