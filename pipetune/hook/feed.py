@@ -90,8 +90,8 @@ class Feed:
         self._iterator = weakref.ref(iterator)
 
     def is_free(self) -> bool:
-        """Whether the pass that was measured is over: the loop was told of the end, has dropped its iterator, or has all
-        of its batches and may never ask for another, as Lightning's."""
+        """Whether the pass that was measured is over: the loop was told of the end, has dropped its iterator, or has
+        all batches of the epoch and may ask for no other, as Lightning's."""
         assert self.relay is not None
         return self.relay.epoch_has_ended or self._iterator() is None or self._has_all()
 

@@ -180,7 +180,7 @@ def test_of_two_loaders_that_one_call_has_made_only_the_one_that_is_trained_on_g
 
 
 def test_a_loop_that_counts_its_batches_and_keeps_its_iterator_goes_on_with_a_loader_made_anew(script: Script) -> None:
-    """As Lightning's, which reloads its loaders each epoch, with workers that live on: the loader keeps its iterator."""
+    """As Lightning's, which may reload its loaders each epoch; one whose workers live on keeps its iterator."""
     script.channel.requests = [dict(MEASURE)]
     kept, epochs = [], []
     for _ in range(4):
