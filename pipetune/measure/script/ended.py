@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.measure import failures
-from pipetune.measure.script.last_error import find_exception, last_words, name_signal
+from pipetune.measure.script.last_error import find_exception, find_workers_signal, last_words, name_signal
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.measure.script.session import ScriptSession
 from pipetune.records.sweep import Failure
@@ -69,18 +69,20 @@ def explain_several(trainings: int, phase: str) -> Failure:
     return Failure(kind=SEVERAL_TRAININGS, phase=phase, message=message, hint=hint)
 
 
-def explain_error(message: Mapping[str, Any], tail: str) -> Failure:
+def explain_error(message: Mapping[str, Any], tail: str, oom_kills: int | None) -> Failure:
     """The failure of a candidate of which the script's process, which goes on, has told.
 
     Args:
         message: see :func:`pipetune.hook.told_failure.describe_failure`.
         tail: the end of the script's output.
+        oom_kills: see :func:`pipetune.measure.failures.from_signal`.
     """
-    text, phase, number = message["message"], message["phase"], message.get("worker_signal")
+    text, phase = message["message"], message["phase"]
+    number = message.get("worker_signal") or find_workers_signal(text)
     known = failures.recognise([text])
     if known is None or known[0] in ("crashed", "killed"):
         if number:
-            kind, hint = failures.from_signal(number)
+            kind, hint = failures.from_signal(number, oom_kills)
             text = f"a loader worker was killed by {name_signal(number)}"
             return Failure(kind=kind, phase=phase, message=text, hint=hint, stderr_tail=tail)
         if message["error"] in _CONNECTION_LOST:
@@ -119,8 +121,9 @@ def find_cause(session: ScriptSession) -> Cause:
         number = exception.signal or 0
     number = number or (-code if code < 0 else max(0, code - _BY_SIGNAL))
     known = failures.recognise(texts)
-    if number and (known is None or known[0] == "crashed"):
-        kind, hint = failures.from_signal(number)
+    number = next(filter(None, map(find_workers_signal, texts)), number)
+    if number and (known is None or known[0] in ("crashed", "killed")):
+        kind, hint = failures.from_signal(number, session.oom_kills.count_new())
     else:
         kind, hint = ("crashed", None) if known is None else known
     return Cause(kind, words, hint, raised=exception is not None)

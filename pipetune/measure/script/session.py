@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from pipetune.machine.oom_kills import OomKills
 from pipetune.measure import messages
 from pipetune.measure.script.protocol import REFUSE_SAVES, RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.measure.script.told import ToldOfScript
@@ -82,6 +83,8 @@ class ScriptSession(ToldOfScript):
         self._asked_to_stop = asked_to_stop
         self._log, self._protection = log, protection
         self.began_s = time.monotonic()
+        self.oom_kills = OomKills()
+        """Processes that the kernel ends from this start on."""
         self.peers: list[Peer] = []
         """In the order in which they connected; those that have ended, too."""
         self._closed = False

@@ -66,7 +66,10 @@ def test_a_message_that_begins_on_the_next_line_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("error", ["KeyboardInterrupt", "AssertionError", "_pickle.PicklingError: no", "zlib.error: x"])
+@pytest.mark.parametrize(
+    "error",
+    ["KeyboardInterrupt", "AssertionError", "_pickle.PicklingError: no", "zlib.error: x", "main.<locals>.BadLabel: -1"],
+)
 def test_exceptions_of_all_names_are_known(error: str) -> None:
     assert found(traceback(error)).text == error
 
