@@ -30,6 +30,8 @@ from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
 _TAIL_BYTES = 4096
+#: Kinds of messages after which a process waits for the next request.
+_WAITS_AFTER = ("resting", "failure")
 #: Time that a script which waits for a request has to end by itself (s).
 _END_S = 3.0
 #: Time within which the command ends where one of its ranks has ended, unless that has closed our connection only (s):
@@ -56,6 +58,8 @@ class Peer:
     was_ready: dict[str, Any] | None = None
     """The same, of one whose connection is closed."""
     closed: bool = False
+    waits: bool = False
+    """It has nothing to do until it is sent a request, so that it obeys one at once."""
 
 
 def _opened_for_us(log: Path) -> IO[bytes]:
@@ -262,12 +266,14 @@ class ScriptSession(ToldOfScript):
         if kind == "hello":
             peer.hello = message
         elif kind == "ready":
-            peer.ready = message
+            peer.ready, peer.waits = message, not message.get("measures")
         elif not self.take_in(kind, message):
+            peer.waits = peer.waits or kind in _WAITS_AFTER
             on_message(peer, message)
 
     def send(self, peer: Peer, kind: str, **fields: Any) -> None:
         """Send one rank a message; a process that has ended gets none."""
+        peer.waits = False
         with contextlib.suppress(OSError):
             peer.channel.sendall(json.dumps({"type": kind, **fields}).encode() + b"\n")
 
@@ -291,7 +297,7 @@ class ScriptSession(ToldOfScript):
             return
         with defer_signals():  # or what is not ended yet would stay
             self._closed = True
-            waiting = self.ready
+            waiting = [peer for peer in self.ready if peer.waits]
             for peer in waiting:
                 self.send(peer, "end")
             deadline = time.monotonic() + _END_S
