@@ -89,6 +89,12 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "lower --batch-size, or end other processes on this GPU (nvidia-smi)",
     ),
+    # Python's, the system's and NumPy's words; after those of the device, whose exception is an OutOfMemoryError.
+    (
+        "out_of_memory",
+        ("MemoryError", "Cannot allocate memory", "Unable to allocate "),
+        "lower --workers, --prefetch or --batch-size",
+    ),
     (DEVICE_ERROR, _DEVICE_ERRORS, "see what the driver says: nvidia-smi, and dmesg (Xid)"),
     (
         "out_of_files",
@@ -108,6 +114,7 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("is killed by signal",),
         "see the loader worker's last lines on stderr; 'Killed' there means out of memory",
     ),
+    ("crashed", ("exited unexpectedly with exit code",), "see the loader worker's last lines on stderr"),
     ("crashed", ("exited unexpectedly",), _LAST_WORDS),
     (
         REPEATED_SAMPLES,

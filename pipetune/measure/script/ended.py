@@ -48,7 +48,8 @@ def explain_end(session: ScriptSession, phase: str) -> Failure:
     code, cause = session.exit_code, find_cause(session)
     if cause.kind == failures.NO_MAIN_GUARD:
         return Failure(kind=cause.kind, phase=phase, message=cause.words or "", hint=cause.hint, stderr_tail=tail)
-    kind, hint = cause.kind, cause.hint or f"see its output in {session.log}"
+    kind, hint = cause.kind, f"see its output in {session.log}"
+    hint = hint if cause.hint is None else f"{cause.hint}; {hint}"
     words = "" if cause.words is None else f": {cause.words}"
     if session.lost is not None and (code == CLOSED or not session.process_ended):
         how = "closed" if code == CLOSED else "ended, or closed"
@@ -121,7 +122,11 @@ def find_cause(session: ScriptSession) -> Cause:
         number = exception.signal or 0
     number = number or (-code if code < 0 else max(0, code - _BY_SIGNAL))
     known = failures.recognise(texts)
-    number = next(filter(None, map(find_workers_signal, texts)), number)
+    workers = next(filter(None, map(find_workers_signal, texts)), session.worker_signal)
+    if workers is not None:
+        number = workers
+        if words is not None and not any(map(find_workers_signal, texts[:1])):
+            words = f"{words}; a loader worker was killed by {name_signal(workers)}"
     if number and (known is None or known[0] in ("crashed", "killed")):
         kind, hint = failures.from_signal(number, session.oom_kills.count_new())
     else:

@@ -56,6 +56,7 @@ class FakeSession:
         self.last_lines = ""
         self.unguarded, self.loaderless, self.told_failure = False, None, False
         self.log = Path("run/script.log")
+        self.worker_signal: int | None = None
         self.oom_kills = FakeOomKills(None)
         self.is_asked_to_stop: Callable[[], bool] = bool
         for name, value in attributes.items():

@@ -70,6 +70,8 @@ def test_the_exceptions_own_line_its_place_and_the_log_are_told() -> None:
         ("RuntimeError: received 0 items of ancdata", "out_of_files"),
         ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", "killed"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "out_of_gpu_memory"),
+        ("OSError: [Errno 12] Cannot allocate memory", "out_of_memory"),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3. GiB for an array", "out_of_memory"),
         ("AttributeError: Can't pickle local object 'main.<locals>.<lambda>'", "cannot_pickle"),
         ("OSError: [Errno 28] No space left on device", "out_of_disk"),
         ("ValueError: no data", "crashed"),
@@ -82,6 +84,11 @@ def test_a_scripts_failures_are_classified_as_candidates_are(error: str, kind: s
     told = explain_error({"error": "X", "message": error.partition(": ")[2], "phase": "timed"}, "", None)
     assert told.kind == ("error" if kind == "crashed" else kind)
     assert told.hint == cause.hint
+
+
+def test_a_memory_error_without_words_is_one_of_memory() -> None:
+    cause = find_cause(as_session(FakeSession(exit_code=1, last_lines=TRACEBACK.format(error="MemoryError"))))
+    assert cause.kind == "out_of_memory"
 
 
 def test_the_cause_of_a_mere_crash_is_that_of_the_exception_before_it() -> None:
@@ -112,6 +119,22 @@ def test_who_has_killed_is_told_by_what_the_kernel_counts(
         failure = explain_end(as_session(fake), "timed")
     assert failure.kind == kind
     assert words in (failure.hint or "")
+
+
+def test_a_worker_whose_end_the_exception_does_not_name_is_told_with_its_signal() -> None:
+    lines = TRACEBACK.format(error="EOFError")
+    fake = FakeSession(exit_code=1, process_ended=True, last_lines=lines, worker_signal=11)
+    failure = explain_end(as_session(fake), "timed")
+    assert failure.kind == "crashed"
+    assert failure.message.endswith("EOFError (/job/train.py:12); a loader worker was killed by SIGSEGV")
+
+
+def test_a_hint_goes_with_the_path_of_the_output() -> None:
+    lines = TRACEBACK.format(error="OSError: [Errno 24] Too many open files")
+    failure = explain_end(as_session(FakeSession(exit_code=1, process_ended=True, last_lines=lines)), "timed")
+    assert failure.hint is not None
+    assert failure.hint.startswith("raise the limit (ulimit -n")
+    assert failure.hint.endswith("; see its output in run/script.log")
 
 
 def test_a_worker_that_has_crashed_is_not_said_to_be_out_of_memory() -> None:
