@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipetune.measure import failures
@@ -59,6 +59,15 @@ def explain_end(session: ScriptSession, phase: str) -> Failure:
         return Failure(kind="script_ended", phase=phase, message="the script ended", stderr_tail=tail)
     message = f"the script {describe_exit(code)}{words}"
     return Failure(kind=kind, phase=phase, message=message, hint=hint, stderr_tail=tail)
+
+
+def explain_hung(session: ScriptSession, phase: str, limit_s: float) -> Failure:
+    """The failure of a candidate with which the script came to no result in time."""
+    failure = failures.hung(phase, limit_s, session.tail())
+    printed = find_exception(session.tail(_SEARCHED_BYTES))
+    words = "" if printed is None else f"; the last exception that it printed: {printed.in_words(os.getcwd())}"
+    hint = f"{failure.hint}; see its output in {session.log}"
+    return replace(failure, message=f"{failure.message}{words}", hint=hint)
 
 
 def explain_several(trainings: int, phase: str) -> Failure:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.measure.script.ended import explain_end, explain_error, find_cause
+from pipetune.measure.script.ended import explain_end, explain_error, explain_hung, find_cause
 from pipetune.measure.script.protocol import CLOSED
 from tests.unit.measure.script.fake_session import FakeOomKills, FakeSession, as_session
 
@@ -127,6 +127,15 @@ def test_a_worker_whose_end_the_exception_does_not_name_is_told_with_its_signal(
     failure = explain_end(as_session(fake), "timed")
     assert failure.kind == "crashed"
     assert failure.message.endswith("EOFError (/job/train.py:12); a loader worker was killed by SIGSEGV")
+
+
+def test_a_script_that_hangs_is_told_with_the_exception_that_it_has_printed() -> None:
+    lines = TRACEBACK.format(error="AttributeError: Can't pickle local object 'f'")
+    failure = explain_hung(as_session(FakeSession(last_lines=lines)), "timed", 9.0)
+    assert failure.kind == "hung"
+    assert "; the last exception that it printed: AttributeError: Can't pickle local object 'f'" in failure.message
+    assert (failure.hint or "").endswith("see its output in run/script.log")
+    assert "exception" not in explain_hung(as_session(FakeSession()), "timed", 9.0).message
 
 
 def test_a_hint_goes_with_the_path_of_the_output() -> None:
