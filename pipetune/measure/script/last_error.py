@@ -111,7 +111,7 @@ def find_exception(output: str) -> ScriptException | None:
     root = _ROOT_CAUSE.search(output)
     launched = root is not None or len(raised) < len(serious)
     chosen = _choose(raised, None if root is None else int(root[1]), launched=launched)
-    if chosen is None or (root is not None and int(root[2]) < 0 and chosen.rank != int(root[1])):
+    if chosen is None or (root is not None and chosen.rank != int(root[1]) and _is_consequence(chosen, int(root[2]))):
         return _killed(root) or (None if not serious else _as_exception(serious[-1], serious))
     return _as_exception(chosen, raised)
 
@@ -120,6 +120,14 @@ def find_workers_signal(text: str) -> int | None:
     """The signal of which torch says that it has ended a loader worker; ``None``: it says nothing of one."""
     words = _WORKERS_SIGNAL.search(text)
     return None if words is None else next((n for n in signal.Signals if signal.strsignal(n) == words[1]), None)
+
+
+def _is_consequence(block: _Block, code: int) -> bool:
+    """Whether a traceback of another rank than the first that ended, with this code, is of its end.
+
+    A rank that a signal or ``sys.exit(3)`` has ended prints none.
+    """
+    return code < 0 or (block.rank is not None and _CONSEQUENCE.search(block.text) is not None)
 
 
 def shorten_path(path: str, folder: str) -> str:

@@ -128,6 +128,13 @@ Root Cause (first observed failure):
 """
 
 
+def test_a_rank_that_has_exited_without_a_word_is_told_and_not_what_its_peers_say_of_that() -> None:
+    peer = prefixed("[rank0]: ", traceback("RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:16587."))
+    report = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 3 (pid: 7)\n"
+    assert words(peer + report) == "exit code 3 (rank 1)"
+    assert words(peer.replace("Connection closed by", "no") + report).startswith("RuntimeError")
+
+
 def test_richs_boxes_are_read() -> None:
     lines = ["/job/train.py:12 in main     ", "                             ", "❱ 12 raise ValueError        "]
     box = "╭ Traceback (most recent call last) ╮\n" + "".join(f"│ {line}│\n" for line in lines)
