@@ -14,6 +14,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipetune.protection.copy_file import copy_file
 from pipetune.protection.upper import lstat
 
 #: Errors of a hard link where a copy may work: another file system, one without links, or a rule of the kernel's.
@@ -96,19 +97,14 @@ def _place(stored: str, path: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise
-        _copy(stored, path, state)
+        _copy(stored, path)
     os.unlink(stored)
 
 
-def _copy(stored: str, path: str, state: os.stat_result) -> None:
-    if stat.S_ISLNK(state.st_mode):
-        os.symlink(os.readlink(stored), path)
-        return
+def _copy(stored: str, path: str) -> None:
     unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
     try:
-        shutil.copyfile(stored, unfinished, follow_symlinks=False)
-        _copy_owner(unfinished, state)
-        shutil.copystat(stored, unfinished)
+        copy_file(stored, unfinished)
         try:
             os.link(unfinished, path)  # unlike a rename, it replaces nothing
         except OSError as error:

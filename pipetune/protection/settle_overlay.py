@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pipetune.protection.contract import Settled
@@ -28,9 +27,9 @@ def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settle
     folder.remember_written(
         WrittenFiles(
             mechanism=MECHANISM,
-            created=tuple(sorted(_listed(contents.created))),
-            changed=tuple(sorted(contents.changed)),
-            removed=tuple(sorted(contents.removed - contents.changed)),
+            created=tuple(sorted(path for path, stored in contents.created.items() if not _is_folder(stored))),
+            changed=tuple(sorted(path for path in contents.changed if not _is_folder(path))),
+            removed=tuple(sorted(path for path in contents.removed - contents.changed if not _is_folder(path))),
             notes=tuple(
                 f"{former} was renamed to {new}; it has its former name"
                 for new, former in sorted(contents.renamed_folders.items())
@@ -46,12 +45,8 @@ def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settle
     return Settled(written, is_complete)
 
 
-def _listed(created: Mapping[str, str]) -> Iterator[str]:
-    """Files, and folders without any."""
-    filled = {os.path.dirname(path) for path in created}
-    for path in created:
-        if path not in filled:
-            yield path
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _leave_out_empty_temporary(contents: UpperContents) -> None:
@@ -59,5 +54,5 @@ def _leave_out_empty_temporary(contents: UpperContents) -> None:
     temporary = tempfile.gettempdir()
     filled = {os.path.dirname(path) for path in contents.created}
     for path, stored in list(contents.created.items()):
-        if os.path.dirname(path) == temporary and path not in filled and stat.S_ISDIR(os.lstat(stored).st_mode):
+        if os.path.dirname(path) == temporary and path not in filled and _is_folder(stored):
             del contents.created[path]
