@@ -72,7 +72,7 @@ class Guard:
     def __init__(self, folder: ProtectionFolder, request: Request) -> None:
         self._folder, self._request = folder, request
         self.open_places = [*(f"{place}/" for place in (*request.open_places, folder.run)), prefix_of_folders()]
-        self._room = RoomWatch(str(folder.path), lambda: measure_written(folder.path))
+        self._room = RoomWatch(str(folder.run), lambda: measure_written(folder.path))
         self._places = named_folders(request)
         self._state = {"places": self._places, "open_places": self.open_places}
         self._is_complete = True

@@ -51,16 +51,23 @@ def settle_kept(
     )
     listed = folder.remember_written(kept)
     failures, more = put_back(folder.path, folder.run / KEPT, ended_ns)
-    failures += separate_names(folder.path, listed.created) if not failures else ()
+    shared = separate_names(folder.path, listed.created) if not failures else {}
     damaged = count_damaged_lines(folder.path / JOURNAL)
     if damaged:
-        more += (f"{damaged:,} lines of the journal are damaged: files that they named are as the script left them",)
-    unlisted = WrittenFiles(mechanism=mechanism, notes=(*notes, *failures, *more))
+        lines = "1 line" if damaged == 1 else f"{damaged:,} lines"
+        more += (f"{lines} of the journal cannot be read: files that were named there are as the script left them",)
+    unlisted = WrittenFiles(mechanism=mechanism, notes=(*notes, *more))
     written = folder.remember_written(unlisted) if unlisted else listed
-    if not failures:  # first the journal: without it, nothing is put back any more
+    if failures or shared:  # not remembered: the next command tries again
+        written = replace(
+            written,
+            unrestored=tuple(sorted(failures)),
+            notes=(*failures.values(), *shared.values(), *written.notes),
+        )
+    if not failures and not shared:  # first the journal: without it, nothing is put back any more
         (folder.path / JOURNAL).unlink(missing_ok=True)
         remove_tree(folder.path / COPIES)
-    return Settled(written=written, is_complete=not failures)
+    return Settled(written=written, is_complete=not failures and not shared)
 
 
 def find_end_ns(folder: ProtectionFolder) -> int:

@@ -65,7 +65,7 @@ class Supervision:
         self._folder, self._request = folder, request
         self._notes: dict[str, None] = {}
         self._is_complete = True
-        self._room = RoomWatch(str(folder.path), lambda: measure_written(folder.path))
+        self._room = RoomWatch(str(folder.run), lambda: measure_written(folder.path))
         self.asked = 0
         """Calls that were answered."""
         self._begin()

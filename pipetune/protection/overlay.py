@@ -133,7 +133,7 @@ class Overlay:
             raise Unavailable(said[-1] if said else f"its trial ended with exit code {done.returncode}")
         for path, reason in json.loads(done.stdout)["failed"].items():
             self._give_up(path, reason, important)
-        self._room = RoomWatch(self._base, self._measure_stored)
+        self._room = RoomWatch(str(self._folder.run) if self._is_inside() else self._base, self._measure_stored)
         self._folder.write_state(
             MECHANISM,
             {

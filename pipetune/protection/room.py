@@ -52,11 +52,10 @@ class RoomWatch:
         if free_bytes >= self._reserve_bytes:
             return
         raise DiskNearlyFullError(
-            f"the disk of {self._folder} must keep {format_bytes(self._reserve_bytes)} free (it has "
-            f"{format_bytes(free_bytes)}, and had {format_bytes(self._free_at_begin_bytes)} when the sweep began); "
-            f"the files that the script has written take {format_bytes(self._measure_stored())}",
-            hint="name a folder on another disk with --out, or let the script write to {scratch}, or tune it with "
-            "--allow-writes in a folder that does not matter",
+            f"the script has written {format_bytes(self._measure_stored())}, and the disk of {self._folder} has "
+            f"{format_bytes(free_bytes)} left of {format_bytes(self._free_at_begin_bytes)} "
+            f"({format_bytes(self._reserve_bytes)} are kept free)",
+            hint="choose another disk with --out DIR, let the script write to {scratch}, or use --allow-writes",
         )
 
 

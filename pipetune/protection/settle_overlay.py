@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipetune.protection.contract import Settled
@@ -31,18 +32,20 @@ def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settle
             changed=tuple(sorted(path for path in contents.changed if not _is_folder(path))),
             removed=tuple(sorted(path for path in contents.removed - contents.changed if not _is_folder(path))),
             notes=tuple(
-                f"{former} was renamed to {new}; it has its former name"
+                f"the script renamed the folder {former} to {new}; it has its former name again"
                 for new, former in sorted(contents.renamed_folders.items())
             ),
         )
     )
-    notes, is_complete = place_new_files(contents.created, folder.run / KEPT)
-    contested, is_kept = keep_contested(contents.contested, folder.run / KEPT)
-    written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=(*notes, *contested)))
-    is_complete = is_complete and is_kept
-    if is_complete:
+    new = place_new_files(contents.created, folder.run / KEPT)
+    contested = keep_contested(contents.contested, folder.run / KEPT)
+    failures = (*new.failures, *contested.failures)
+    written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=(*new.notes, *contested.notes)))
+    if failures:  # not remembered: the next command tries again
+        written = replace(written, notes=(*failures, *written.notes))
+    else:
         remove_tree(base)
-    return Settled(written, is_complete)
+    return Settled(written, not failures)
 
 
 def _is_folder(path: str) -> bool:

@@ -32,7 +32,7 @@ def test_a_reserve_is_kept(set_free: Callable[[int], None], at_begin: int, enoug
         watch.require_room()
     text = str(caught.value)
     assert "\n" not in text
-    for part in ("the disk of /runs/one must keep", "written take 7.00 GiB", "--out", "--allow-writes"):
+    for part in ("written 7.00 GiB, and the disk of /runs/one has", "--out", "{scratch}", "--allow-writes"):
         assert part in text
 
 
