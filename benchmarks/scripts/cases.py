@@ -93,6 +93,8 @@ class Ending:
     says: str | None = None
     """What the only line of a sweep that cannot be holds; ``None``: it can."""
     ranks: int = 1
+    refuses: str | None = None
+    """What the failures of candidates hold that would change the training; ``None``: no candidate fails."""
 
     def command(self) -> list[str]:
         """The command that trains."""
@@ -108,7 +110,8 @@ ENDINGS = (
     Ending("epochs of two batches, workers that live on", "by_length.py", ("--batches", "2", "--persistent")),
     Ending("epochs of 19 batches, accumulation, buffers by length", "by_length.py", ("--batches", "19")),
     Ending("a single epoch of 19 batches", "by_length.py", ("--batches", "19", "--epochs", "1")),
-    Ending("a batch taken aside in each epoch", "by_length.py", ("--batches", "19", "--look")),
+    Ending("a batch taken aside in each epoch", "by_length.py", ("--batches", "19", "--look"),
+           refuses="beside its loop"),
     Ending("two batches in all", "by_length.py", ("--batches", "2", "--epochs", "1"), says="ended after 2 batches"),
     Ending("two ranks on two cores", "by_length.py", ("--batches", "40", "--workers", "0"), ranks=2),
     Ending("a script that suffices", "by_length.py",

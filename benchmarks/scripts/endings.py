@@ -62,7 +62,9 @@ def sweep_ending(case: Ending, place: Path) -> Ended:
         if case.suffices and ended.recommended != result["baseline"]["key"]:
             ended.wrong.append("it suffices, and another setting was recommended")
         failed = [row["failure"]["message"] for row in result["outcomes"] if "failure" in row]
-        ended.wrong += [f"a candidate failed: {message}" for message in failed]
+        ended.wrong += [f"a candidate failed: {m}" for m in failed if case.refuses is None or case.refuses not in m]
+        if case.refuses is not None and not failed:
+            ended.wrong.append("no candidate was refused that would change the training")
     limit_s = longest_s(case, ended.setup_s)
     if ended.seconds > limit_s:
         ended.wrong.append(f"it took {ended.seconds:.0f} s instead of {limit_s:.0f} s")

@@ -115,6 +115,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="No edit is recommended for a script in which nothing helps, or in which edits harm",
             benchmark="no_gain", measured=statements.no_gain,
         ),
+        Promise(
+            text="The gain that is stated for an edit holds in training, within its interval",
+            benchmark="stated_gain", measured=statements.stated_gain,
+        ),
     ),
     "scaling": (
         Promise(

@@ -197,6 +197,16 @@ def no_gain(result: Stored) -> str:
     return f"{kept} of {len(scripts)} scripts were left as they are" + broken_text(result)
 
 
+def stated_gain(result: Stored) -> str:
+    scripts = result["scripts"].values()
+    low, high = (best(one["stated"] for one in scripts) for best in (min, max))
+    return (
+        f"in {result['inside']} of {result['pairs']} pairs of trainings, as the script was and tuned, the gain was "
+        f"within the stated interval; {len(scripts)} scripts, gains of {low:.2f} to {high:.2f} times"
+        + broken_text(result)
+    )
+
+
 def search_stability(result: Stored) -> str:
     killed = [one for one in result["searches"] if one["kind"] == "killed"]
     disturbed = [one for one in result["searches"] if one["kind"] == "disturbed"]

@@ -56,6 +56,10 @@ def may_help_line(result: SweepResult) -> Line:
         return Line(Kind.DETAIL, text)
     if saved:
         text = f"What may help: {other}. It saves {saved}, and may lose more than {format_share(MAX_LOSS)}: {interval}."
+    elif edit.gain <= 1:
+        text = f"Nothing that was measured points to a gain; the nearest is {other}: {interval}."
+    elif edit.verdict == TOO_NOISY:  # the end of such an interval says nothing
+        text = f"What may help: {other}: {interval}."
     else:
         text = f"What may help: {other}, which may bring up to {format_share(high - 1)}: {interval}."
     if edit.verdict == TOO_NOISY and low > 1:

@@ -201,7 +201,9 @@ def _kept_instead(loader: ScriptLoader, chosen: Outcome, outcomes: Sequence[Outc
     candidate = replace(chosen.candidate, keep_workers=True)
     kept = next((one.measurement for one in reversed(outcomes) if one.candidate == candidate and one.measurement), None)
     if kept is None:
-        return why_not_kept(loader) or "persistent_workers=True, which keeps them, was not measured"
+        is_refused = any(one.candidate.keep_workers and one.failure is not None for one in outcomes)
+        came_of_it = "failed, as said above" if is_refused else "was not measured"
+        return why_not_kept(loader) or f"persistent_workers=True, which keeps them, {came_of_it}"
     assert chosen.measurement is not None
     low, high = ratio_interval(kept.samples_per_s, kept.ci95, chosen.measurement)
     gain = kept.samples_per_s / chosen.measurement.samples_per_s

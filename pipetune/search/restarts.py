@@ -7,6 +7,7 @@ length of an epoch, and in long epochs there is nothing to gain.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pipetune.candidates.describe import describe
 from pipetune.records.sweep import Outcome
@@ -27,11 +28,18 @@ def next_restart_remedy(state: State) -> Step | None:
             continue
         for name, values in state.space.restart_remedies:
             for value in values[1:]:
+                if _has_failed(state, name, value):
+                    continue
                 candidate = state.space.canonical(replace(outcome.candidate, **{name: value}))
                 if candidate != outcome.candidate and state.is_open(candidate):
                     share = f"{100 * restarting_frac(m):.0f} %"
                     return candidate, f"workers of {describe(outcome.candidate)} start anew {share} of the time"
     return None
+
+
+def _has_failed(state: State, name: str, value: Any) -> bool:
+    """Whether a remedy failed with one candidate: what it asks of the script is the same with all."""
+    return any(getattr(one.candidate, name) == value and one.failure is not None for one in state.outcomes.values())
 
 
 def keeps_workers(state: State) -> bool:

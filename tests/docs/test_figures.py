@@ -19,7 +19,7 @@ from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
-from pipetune.hook import keep_files
+from pipetune.hook import epochs, keep_files
 from pipetune.machine.nvml import figure_spans, signals, utilisation
 from pipetune.measure import phases
 from pipetune.measure.script import remarks
@@ -68,6 +68,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "64 MiB": lambda: read.MOST_OUTCOMES_BYTES == regular.MOST_OBJECT_BYTES == 64 << 20,
     "256 MiB": lambda: regular.MOST_LINES_BYTES == keep_files.MAX_NAMED_BYTES == 256 << 20,
     "2 GiB": lambda: guard.MAX_COPIED_BYTES == 2 << 30,
+    "64 times": lambda: epochs._STEPS_ON_KEPT == 64,
     "10 %": lambda: conclude.CLOSES == 0.10,
     "512 MiB": lambda: subset.MOST_BYTES == 512 << 20,
     "4 MiB": lambda: regular.MOST_LINE_BYTES == 4 << 20,

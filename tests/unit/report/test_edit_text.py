@@ -136,6 +136,12 @@ def test_how_long_a_measurement_takes_that_tells() -> None:
         "What may help: 4 workers, prefetch 2, which may bring up to 20 %: 1.04 times your script as it is (0.90 to "
         "1.20). About 3 min 00 s more of measuring would tell (--resume with --blocks 9)."
     )
+    slower = may_help_line(as_stays(replace(EDIT, gain=0.9, gain_ci95=(0.7, 1.2)))).text
+    assert slower.startswith(
+        "Nothing that was measured points to a gain; the nearest is 4 workers, prefetch 2: 0.90 times"
+    )
+    noisy = may_help_line(as_stays(replace(EDIT, verdict=TOO_NOISY, gain_ci95=(0.4, 9.0)))).text
+    assert noisy.startswith("What may help: 4 workers, prefetch 2: 1.04 times your script as it is (0.40 to 9.00). ")
     long = may_help_line(as_stays(replace(EDIT, more_blocks=900, more_s=18_000.0))).text
     assert long.endswith("A measurement that tells would take more than an hour.")
     many = may_help_line(as_stays(replace(EDIT, more_blocks=30, more_s=600.0))).text

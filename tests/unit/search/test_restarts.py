@@ -7,7 +7,7 @@ from typing import Any
 
 from pipetune import search
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate, Goal, Outcome
+from pipetune.records.sweep import Candidate, Failure, Goal, Outcome
 from tests.fakes import measurement, outcome
 
 GOAL = Goal(target=0.9, metric="goodput", effort="normal")
@@ -43,6 +43,18 @@ def test_workers_that_live_on_are_tried_where_restarts_cost_a_noticeable_share()
     assert proposed(look(OWN, 0.6, restarting=0.01)) != kept, "long epochs have nothing to gain"
     assert proposed(look(OWN, 0.6, restarting=0.3), space=replace(SPACE, restart_remedies=())) != kept
     assert proposed(look(OWN, 0.6, restarting=0.3), look(kept, 0.8)) != kept, "once is enough"
+
+
+def test_a_remedy_that_was_refused_is_not_tried_with_another_candidate() -> None:
+    kept, best = replace(OWN, keep_workers=True), replace(OWN, num_workers=4)
+    refused = replace(look(kept, 0.6), measurement=None, failure=Failure(kind="error", phase="open", message="x"))
+    known = [look(OWN, 0.3, restarting=0.3), refused, look(best, 0.6, restarting=0.3)]
+    tried = []
+    while (candidate := proposed(*known)) is not None and candidate not in tried:
+        tried.append(candidate)
+        known.append(look(candidate, 0.2, restarting=0.3))
+    assert tried
+    assert not any(candidate.keep_workers for candidate in tried)
 
 
 def test_a_remedy_may_be_recommended() -> None:
