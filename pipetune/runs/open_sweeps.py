@@ -28,6 +28,12 @@ from pipetune.store.run_lock import holder_of
 _FOLDER = "open-sweeps"
 
 
+def find_notes_folder() -> Path | None:
+    """The folder of the notes, whether it exists or not; ``None``: this user has no data folder."""
+    folder = data_folder()
+    return None if folder is None else folder / _FOLDER
+
+
 def note_sweep(run: Path, places: Sequence[str]) -> None:
     """Note a sweep whose protection has begun.
 
@@ -60,11 +66,11 @@ def list_open_sweeps(places: Sequence[str]) -> list[Path]:
     Args:
         places: see :func:`note_sweep`.
     """
-    folder = data_folder()
+    folder = find_notes_folder()
     if folder is None:
         return []
     runs: list[tuple[int, Path]] = []
-    for note in sorted((folder / _FOLDER).glob("*.json")):
+    for note in sorted(folder.glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             content: dict[str, Any] = json.loads(note.read_bytes())
             if content["host"] != platform.node():
@@ -95,9 +101,9 @@ def refuse_other_sweeps(runs: Sequence[Path]) -> None:
 
 
 def _place_note(run: Path) -> Path | None:
-    folder = data_folder()
+    folder = find_notes_folder()
     name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:24]
-    return None if folder is None else folder / _FOLDER / f"{name}.json"
+    return None if folder is None else folder / f"{name}.json"
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from pipetune.protection.guard import named_folders
 from pipetune.protection.words import describe_written
 from pipetune.records.sweep import to_dict
 from pipetune.records.written import UNPROTECTED, WrittenFiles
-from pipetune.runs.open_sweeps import forget_sweep, list_open_sweeps, note_sweep, refuse_other_sweeps
+from pipetune.runs.open_sweeps import find_notes_folder, forget_sweep, list_open_sweeps, note_sweep, refuse_other_sweeps
 from pipetune.store.files import WRITTEN_FILE
 from pipetune.store.folder import RunFolder
 from pipetune.sweeping.changed_files import MOST, list_changes, places_of, snapshot
@@ -45,7 +46,11 @@ class ScriptFiles:
         if allow_writes:
             self._before = snapshot(self._places, [folder.path])
         else:
-            self.protection = self._begin_protection(Request(command=tuple(command), cwd=self._cwd))
+            notes = find_notes_folder()
+            own_places = () if notes is None else (Path(os.path.realpath(notes)),)
+            self.protection = self._begin_protection(
+                Request(command=tuple(command), cwd=self._cwd, open_places=own_places)
+            )
 
     def _begin_protection(self, request: Request) -> Protection:
         run, places = self._folder.path, named_folders(request)
