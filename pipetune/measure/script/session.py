@@ -26,6 +26,7 @@ from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
 from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.protection.contract import Protection
+from pipetune.protection.room import DiskNearlyFullError
 from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
@@ -100,6 +101,8 @@ class ScriptSession(ToldOfScript):
         self.lost: int | None = None
         """Rank of a process that trained, and has closed its connection."""
         self._lost_s = 0.0
+        self._has_no_time = False
+        """It has to end at once, because it fills the disk."""
         self._ends = contextlib.ExitStack()
         self._folder = str(self._ends.enter_context(temporary_folder("script")))
         self._scratch = os.path.join(self._folder, "scratch")
@@ -186,6 +189,7 @@ class ScriptSession(ToldOfScript):
             ``lost`` (one of its ranks has, see :attr:`lost`), or ``limit``.
 
         Raises:
+            DiskNearlyFullError: what the script writes has used up the room that its disk had.
             KeyboardInterrupt, Interrupted: see :func:`pipetune.processes.signals.raise_if_lost`.
         """
         raise_if_lost()
@@ -193,6 +197,7 @@ class ScriptSession(ToldOfScript):
         while not until():
             if self._asked_to_stop():
                 return "stopped"
+            self._require_room()
             left = deadline - time.monotonic()
             if left <= 0:
                 return "limit"
@@ -201,11 +206,21 @@ class ScriptSession(ToldOfScript):
             for key, _ in self._selector.select(min(left, _CHECK_S)):
                 self._take_in(key.fileobj, on_message, key.data)
             if self.process_ended and not until():
+                self._require_room()  # or a script that met a full disk would be said to have failed by itself
                 while arrived := self._selector.select(0):  # what it had sent before
                     for key, _ in arrived:
                         self._take_in(key.fileobj, on_message, key.data)
                 return None if until() else "ended"
         return None
+
+    def _require_room(self) -> None:
+        if self._protection is None:
+            return
+        try:
+            self._protection.require_room()
+        except DiskNearlyFullError:
+            self._has_no_time = True
+            raise
 
     def _take_in(
         self, source: Any, on_message: Callable[[Peer, dict[str, Any]], None], peer: Peer | None = None
@@ -300,7 +315,7 @@ class ScriptSession(ToldOfScript):
             waiting = [peer for peer in self.ready if peer.waits]
             for peer in waiting:
                 self.send(peer, "end")
-            deadline = time.monotonic() + _END_S
+            deadline = time.monotonic() + (0.0 if self._has_no_time else _END_S)
             while waiting and not self.process_ended and time.monotonic() < deadline:  # its workers end in order
                 for key, _ in self._selector.select(_CHECK_S):
                     self._take_in(key.fileobj, lambda peer, message: None, key.data)
