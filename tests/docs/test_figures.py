@@ -19,7 +19,7 @@ from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
-from pipetune.hook import epochs, keep_files
+from pipetune.hook import epochs, keep_files, keeping
 from pipetune.machine.nvml import figure_spans, signals, utilisation
 from pipetune.measure import phases
 from pipetune.measure.script import remarks
@@ -69,6 +69,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "256 MiB": lambda: regular.MOST_LINES_BYTES == keep_files.MAX_NAMED_BYTES == 256 << 20,
     "1 GiB": lambda: room.MAX_RESERVE_BYTES == 1 << 30,
     "2 GiB": lambda: guard.MAX_COPIED_BYTES == 2 << 30,
+    "5 s": lambda: keeping.MAX_WAIT_FOR_END_S == 5,
     "64 times": lambda: epochs._STEPS_ON_KEPT == 64,
     "10 %": lambda: conclude.CLOSES == 0.10,
     "512 MiB": lambda: subset.MOST_BYTES == 512 << 20,
