@@ -49,3 +49,8 @@ def _telling(original: Any, tell: Callable[[], None]) -> Any:
 def trains_elsewhere() -> bool:
     """Whether another framework than torch is there to compute gradients, of which nothing is heard."""
     return any(name in sys.modules for name in _OTHER_FRAMEWORKS)
+
+
+def gradients_enabled() -> bool:
+    """Whether torch records gradients at this moment, as a training loop has it."""
+    return bool(sys.modules["torch"].is_grad_enabled())

@@ -14,6 +14,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from pipetune.hook.guards import own_generators
+
 #: Files that are compared, each with so many draws, and the least PSNR (dB) that passes: ``--exact``'s bar.
 FILES, DRAWS, LEAST_DB = 64, 2, 45.0
 _LIBRARY = "pipetune.decoders.jpeg_roi_library"
@@ -125,6 +127,7 @@ def swap_for(dataset: Any) -> Swap:
     folders = _folders_in(dataset)
     for folder in folders:
         _require_recognised(folder)
+        _refuse_own_generators(dataset, folder, *folder.transform.transforms)
     try:
         importlib.import_module(_LIBRARY).require_library()
     except Exception as error:  # not built, or a package of it is not in this environment
@@ -164,6 +167,15 @@ def _require_recognised(folder: Any) -> None:
         raise NotPossibleError("its RandomResizedCrop is not square, or not bilinear")
     if not getattr(crop, "antialias", True):
         raise NotPossibleError("its RandomResizedCrop is not antialiased")
+
+
+def _refuse_own_generators(*places: Any) -> None:
+    names = sorted({name for place in places for name in own_generators(place)})
+    if names:  # whose state we do not put back
+        raise NotPossibleError(
+            f"the data set or a transform has random generators of its own ({', '.join(names)}): comparing both ways "
+            "would draw from them"
+        )
 
 
 def compare(dataset: Any, swap: Swap) -> float:

@@ -130,6 +130,8 @@ class Epochs:
         self._waited_s, self._waits = self._waited_s + wait_s, self._waits + 1
 
     def _leave_out(self, since_ns: int, until_ns: int) -> None:
+        # Some loops iterate anew twice before they take a batch.
+        since_ns = max(since_ns, self.spans[-1][1] if self.spans else 0)
         if until_ns > since_ns:
             self.skipped_ns += until_ns - since_ns
             self.spans.append((since_ns, until_ns))

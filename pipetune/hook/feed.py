@@ -90,9 +90,16 @@ class Feed:
         self._iterator = weakref.ref(iterator)
 
     def is_free(self) -> bool:
-        """Whether the pass that was measured is over: the loop was told of the end, or has dropped its iterator."""
+        """Whether the pass that was measured is over: the loop was told of the end, has dropped its iterator, or has
+        all batches of the epoch and may ask for no other, as Lightning's."""
         assert self.relay is not None
-        return self.relay.epoch_has_ended or self._iterator() is None
+        return self.relay.epoch_has_ended or self._iterator() is None or self._has_all()
+
+    def _has_all(self) -> bool:
+        source = self.source
+        if isinstance(source, BuiltSource) or source.stream is None:
+            return False
+        return not source.undelivered and not source.stream.has_more()
 
     def follow(self, later: Pass, loader: Any, iterator: Any) -> None:
         """Another pass over the loader is the one that is measured from now on."""
@@ -162,8 +169,10 @@ class Pass:
         """See :class:`pipetune.hook.loop_iterator.Batches`."""
         if self._beside is not None:
             self._beside._reset(loader)
-        else:
+        elif self._begun:
             self._feed.reset(loader)
+        elif self._feed.is_free():
+            self._begin()
 
 
 class Other:

@@ -7,7 +7,7 @@ place (normalised, say) is handed out as a copy from then on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle, islice
 from typing import Any
 
@@ -30,6 +30,7 @@ class KeptBatches:
         self._resized: list[tuple[Any, int, list[int]]] = []
         """What is handed out instead of them."""
         self._size: int | None = None
+        self._resize_again: Callable[[], None] = lambda: None
         self.changed_in_place = False
         """The loop changes batches in place."""
 
@@ -46,6 +47,24 @@ class KeptBatches:
             self._batches.popleft()
         return rebuilt(batch, lambda tensor: tensor)
 
+    def replace(self, batches: Iterable[Any]) -> None:
+        """Keep these in place of those that are kept; they are handed out in the size that was asked for.
+
+        Raises:
+            CannotResizeError: as :meth:`resize`; those before stay.
+        """
+        before = deque(self._batches), self._resized, self._size
+        for number, batch in enumerate(batches):
+            if number == 0:
+                self._batches.clear()
+            self.keep(batch)
+        self._size = None
+        try:
+            self._resize_again()
+        except CannotResizeError:
+            self._batches, self._resized, self._size = before
+            raise
+
     def resize(self, size: int | None, own: int | None = None, ranks: int = 1) -> None:
         """Hand out batches of so many samples from now on, made of those that are kept; ``None``: as they are.
 
@@ -59,6 +78,7 @@ class KeptBatches:
         if size == self._size:
             return
         self._resized, self._size = [], None
+        self._resize_again = lambda: self.resize(size, own, ranks)
         if size is None:
             return
         whole = [batch for batch, _, _ in self._batches if own is None or size_of(batch) == own]

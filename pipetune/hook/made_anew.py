@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipetune.hook.backward import gradients_enabled
 from pipetune.hook.describe import true_length
 from pipetune.hook.registry import Loaders
-from pipetune.hook.source import gradients_enabled
 
 #: Data that are made anew for each epoch may be filtered otherwise: their lengths differ by no more than this share.
 MAX_OTHER_LENGTH_FRAC = 0.1

@@ -31,7 +31,7 @@ from pipetune.hook.measurement_plan import count_steps_ahead, describe_progress,
 from pipetune.hook.memory_watch import OUT_OF_MEMORY, MemoryWatch
 from pipetune.hook.outbox import Outbox
 from pipetune.hook.source import Source
-from pipetune.hook.told_failure import describe_failure
+from pipetune.hook.told_failure import describe_failure, tell_of_lost_worker
 from pipetune.measure.phases import PhaseProgress, Phases
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.records.sweep import StepTime
@@ -221,9 +221,8 @@ class Relay:
             return self._start(lambda: self._source.switch(request["settings"]))
         if len(self._source.kept) >= LEAST_KEPT:
             return self._start_ceiling()
-        length = self._source.length
-        left = None if length is None else max(0, length - self._source.delivered)
-        self._keeping = Keeping(count_to_keep(left), self._now_ns())
+        source, count = self._source, count_to_keep(self._source.length, self._source.delivered)
+        self._keeping = Keeping(count, self._now_ns(), lambda: self._ranks > 1 or source.length is not None)
         self._phase, self._phases = "keeping", None
         return True
 
@@ -234,13 +233,12 @@ class Relay:
             source.kept.resize(request.get("batch_size"), request.get("own_batch_size"), self._ranks)
             source.replay()
 
-        if not self._start(replay):
-            return False
-        if request.get("memory"):
+        started = self._start(replay)
+        if started and request.get("memory"):
             self._memory = MemoryWatch(float(request["memory"]), request.get("memory_limit_bytes"))
             atexit.unregister(self.out_of_memory)
             atexit.register(self.out_of_memory)
-        return True
+        return started
 
     def _start(self, prepare: Callable[[], None]) -> bool:
         """From the next batch on the steps count; whether it could be prepared."""
@@ -279,6 +277,7 @@ class Relay:
                 batch = self._source.next()
             except Exception as error:
                 if isinstance(error, StopIteration) or self._phase != "measuring" or not self._source.settings:
+                    tell_of_lost_worker(self._channel, error, self._source.inner)
                     raise  # the script's own loader: it gets what it would have got
                 self._fail("timed", error)
                 self._source.switch({})

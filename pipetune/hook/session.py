@@ -15,7 +15,7 @@ from typing import Any
 
 from pipetune.hook import dali, fastai, ffcv
 from pipetune.hook import profile as profiles
-from pipetune.hook.backward import tell_backward, trains_elsewhere
+from pipetune.hook.backward import gradients_enabled, tell_backward, trains_elsewhere
 from pipetune.hook.built import BuiltSource
 from pipetune.hook.built_loaders import BuiltLoaders
 from pipetune.hook.channel import Channel, ChannelClosedError
@@ -40,7 +40,7 @@ from pipetune.hook.seams import (
     sampler_class,
     when_imported,
 )
-from pipetune.hook.source import Source, gradients_enabled
+from pipetune.hook.source import Source
 from pipetune.hook.which import WhichTrains
 from pipetune.measure.script.protocol import CLOSED, FROM_START, REFUSE_SAVES, SETTINGS_FILE
 from pipetune.usercode.loop_clock import clock_for

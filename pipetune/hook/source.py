@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from pipetune.hook.decoder import Swap, swap_for
@@ -45,6 +45,8 @@ class Source:
         """Batches of an iterator that was ended, which come first."""
         self.epoch_batches: int | None = None
         """Batches of a whole epoch with the present settings, once one has ended."""
+        self._own_batches: int | None = None
+        """Of the last whole epoch with the script's own settings."""
         self.delivered = 0
         """Batches of this epoch that the loop has got."""
         self.whole = True
@@ -53,10 +55,11 @@ class Source:
         """Attributes of the data set that the script was seen to change between two epochs."""
         self.is_taken_beside = False
         """The loop was seen to iterate the loader while an epoch of it was not over."""
+        self._kept_before = False
+        """Kept batches are of the data set in whose place this one came."""
         self._dataset_state: dict[str, Any] | None = None
         """When the epoch ended: what the data set changes within an epoch is its own affair."""
-        self._ended = False
-        self._replaying = False
+        self._ended = self.replaying = False
         self._collected = False
         """Garbage was collected, see :meth:`time_starts`."""
         self._length: tuple[int | None] | None = None
@@ -88,19 +91,22 @@ class Source:
 
     @property
     def length(self) -> int | None:
-        """Batches of this epoch, as the script's loader tells; ``None``: it does not."""
+        """Batches of this epoch, as the script's loader tells, or as its last epoch had; ``None``: neither is known."""
         if self._length is None:  # not asked again with each batch: the user's data set computes it
-            self._length = (true_length(outer(self.loader)),)
+            length = true_length(outer(self.loader))
+            self._length = (self._own_batches if length is None else length,)
         return self._length[0]
 
-    @property
-    def replaying(self) -> bool:
-        """Kept batches are handed out instead of loaded ones."""
-        return self._replaying
-
     def replay(self) -> None:
-        """From now on kept batches are handed out."""
-        self._replaying = True
+        """From now on kept batches are handed out: of this data set, because another one may have other classes."""
+        self.replaying = True
+        if self._kept_before:
+            self._kept_before = False
+            self.close()
+            with contextlib.suppress(Exception):  # the loop did not ask for these batches
+                self.open_again()
+                self.kept.replace(islice(self.inner, len(self.kept)))
+            self.close()
 
     def begin_epoch(self, loader: Any | None = None, *, open_now: bool = True) -> None:
         """The loop begins another epoch: nothing of the one before comes any more.
@@ -113,6 +119,7 @@ class Source:
             view.end(self.inner)
             if self.swap is not None and loader.dataset is not self.loader.dataset:
                 self._decode_in(loader.dataset)
+            self._kept_before |= loader.dataset is not self.loader.dataset
             self.loader, self.inner = loader, None
             self.stream = None if is_iterable_set(loader) else IndexStream(loader._index_sampler)
         self.undelivered.clear()
@@ -120,15 +127,15 @@ class Source:
         if self.stream is not None:
             self.stream.begin()
         self._watch_dataset()
-        lives_on = self.inner is not None and self._lives_on()
+        waits = self.replaying or not open_now
+        lives_on = not waits and self.inner is not None and self._lives_on()
         if not lives_on:
             view.end(self.inner)
             self.inner = None
-        if self._replaying or not open_now:
-            self.whole = not self._replaying
-            if lives_on:
-                view.end(self.inner)
-                self.inner = None
+        if waits:
+            self.whole = not self.replaying
+            if self.replaying:
+                self.replay()
         elif lives_on:
             self.opened_ns, self.awaits_first = time.monotonic_ns(), True
             self.inner._reset(self._opened)
@@ -143,7 +150,7 @@ class Source:
 
     def switch(self, settings: Mapping[str, Any]) -> None:
         """Go on with other settings; ``{}``: the script's. What was not delivered is delivered first."""
-        self._replaying = False
+        self.replaying = False
         if settings == self.settings and self.inner is not None:
             return
         decoder = settings.get("decoder") == "crop"
@@ -273,10 +280,10 @@ class Source:
         if self._ended:
             raise StopIteration
         self._check_lasting_workers()
-        if not (self._leave_out() if self._replaying else self._has_more()):
+        if not (self._leave_out() if self.replaying else self._has_more()):
             self._end_epoch()
             raise StopIteration
-        if self._replaying:
+        if self.replaying:
             self.whole = False
             batch = self.kept.hand_out()
         elif self.undelivered:
@@ -307,8 +314,7 @@ class Source:
         if self.stream is not None:
             self.stream.delivered()
         if self.awaits_first:
-            self.awaits_first = False
-            self.first_s = (time.monotonic_ns() - self.opened_ns) / 1e9
+            self.awaits_first, self.first_s = False, (time.monotonic_ns() - self.opened_ns) / 1e9
         return batch
 
     def _has_more(self) -> bool:
@@ -336,12 +342,8 @@ class Source:
     def _end_epoch(self) -> None:
         self._ended = True
         self._dataset_state = state_of(self.loader.dataset)
-        if self.whole and not self._replaying:
+        if self.whole and not self.replaying:
             self.epoch_batches = self.delivered
+            self._own_batches = self._own_batches if self.settings else self.delivered
         if not self._lives_on():
             view.end(self.inner)
-
-
-def gradients_enabled() -> bool:
-    """Whether torch records gradients at this moment, as a training loop has it."""
-    return bool(sys.modules["torch"].is_grad_enabled())

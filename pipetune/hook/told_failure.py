@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 from pipetune.hook.built import BuiltSource
+from pipetune.hook.channel import Channel
 from pipetune.hook.source import Source
 from pipetune.hook.unpicklable import find_unpicklable, is_pickling_error
 
@@ -33,6 +34,20 @@ def describe_failure(error: Exception, source: Source | BuiltSource) -> dict[str
         "traceback": text[-_TRACEBACK_LENGTH:],
         "worker_signal": _signal_of_worker(error, source.inner),
     }
+
+
+def tell_of_lost_worker(channel: Channel, error: Exception, iterator: Any) -> None:
+    """Tell of the signal that has ended a worker, where the script itself gets the error; its output does not say it.
+
+    Args:
+        iterator: of the script's loader, which has raised the error.
+
+    Raises:
+        ChannelClosedError: pipetune has ended.
+    """
+    number = _signal_of_worker(error, iterator)
+    if number is not None:
+        channel.send("lost_worker", signal=number)
 
 
 def _signal_of_worker(error: Exception, iterator: Any) -> int | None:

@@ -89,6 +89,12 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "lower --batch-size, or end other processes on this GPU (nvidia-smi)",
     ),
+    # Python's, the system's and NumPy's words; after those of the device, whose exception is an OutOfMemoryError.
+    (
+        "out_of_memory",
+        ("MemoryError", "Cannot allocate memory", "Unable to allocate "),
+        "lower --workers, --prefetch or --batch-size",
+    ),
     (DEVICE_ERROR, _DEVICE_ERRORS, "see what the driver says: nvidia-smi, and dmesg (Xid)"),
     (
         "out_of_files",
@@ -108,6 +114,7 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("is killed by signal",),
         "see the loader worker's last lines on stderr; 'Killed' there means out of memory",
     ),
+    ("crashed", ("exited unexpectedly with exit code",), "see the loader worker's last lines on stderr"),
     ("crashed", ("exited unexpectedly",), _LAST_WORDS),
     (
         REPEATED_SAMPLES,
@@ -170,24 +177,37 @@ def is_unguarded(output: str) -> bool:
     return _UNGUARDED in output
 
 
-def from_signal(number: int) -> tuple[str, str | None]:
-    """Kind and hint of the end of a process by a signal."""
+def from_signal(number: int, oom_kills: int | None) -> tuple[str, str | None]:
+    """Kind and hint of the end of a process by a signal.
+
+    Args:
+        oom_kills: processes that the kernel has ended for want of memory meanwhile; ``None``: not known.
+    """
     if number == signal.SIGKILL:
-        return "killed", f"the kernel does so when memory runs out (dmesg): {_MEMORY_HINT}"
+        if oom_kills is None:
+            return "killed", f"the kernel does so when memory runs out (dmesg): {_MEMORY_HINT}"
+        if oom_kills:
+            return "out_of_memory", f"the kernel has ended it, because memory ran out (dmesg): {_MEMORY_HINT}"
+        return "killed", _NOT_THE_KERNEL
     if number == signal.SIGBUS:
         return next((kind, hint) for kind, _, hint in _KNOWN if kind == "out_of_shared_memory")
     return "crashed", None
 
 
-def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
-    """The failure of a child that ended without a result and without an error message."""
+def from_exit(returncode: int, phase: str, stderr_tail: str, oom_kills: int | None = None) -> Failure:
+    """The failure of a child that ended without a result and without an error message.
+
+    Args:
+        oom_kills: see :func:`from_signal`.
+    """
     if returncode >= 0:
         message = f"the child ended with exit code {returncode} and no result"
         return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
     name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"
     if name == "SIGKILL":
-        message, hint = "the child was killed (SIGKILL), as the kernel does when memory runs out", _MEMORY_HINT
-        return Failure(kind="killed", phase=phase, message=message, hint=hint, stderr_tail=stderr_tail)
+        kind, hint = from_signal(signal.SIGKILL, oom_kills)
+        message = "the child was killed (SIGKILL)"
+        return Failure(kind=kind, phase=phase, message=message, hint=hint, stderr_tail=stderr_tail)
     message = f"the child was ended by {name}"
     # What C++ raises where nobody can catch it, as while torch gives page-locked memory back.
     raised = _WHAT.findall(stderr_tail) if name == "SIGABRT" else []
@@ -275,6 +295,10 @@ def may_be_a_bad_image(failure: Failure) -> bool:
 
 
 _MEMORY_HINT = "lower --workers, --prefetch or --batch-size"
+_NOT_THE_KERNEL = (
+    "the kernel has ended no process for want of memory meanwhile, so something else has: a job scheduler, "
+    "systemd-oomd or kill -9"
+)
 
 
 def _short(text: str) -> str:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from pipetune.machine.nvml.gpu import Gpu
+from pipetune.machine.oom_kills import OomKills
 from pipetune.measure import failures, messages, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE, ForkedChild, fd_variables
@@ -66,6 +67,7 @@ class Session:
         self._gpus: dict[int, Gpu] = {}
         self._of_ranks: dict[str, dict[str, Any]] = {}
         self._announced: dict[int, int] = {}
+        self._oom_kills = OomKills()
 
     @property
     def _has_result(self) -> bool:
@@ -167,11 +169,11 @@ class Session:
 
     def _why_ended(self, returncode: int) -> Failure:
         """Why the child has ended without a result, or not cleanly; its last words have been read."""
-        ended = self._of_ranks.get("rank_ended")
+        ended, oom_kills = self._of_ranks.get("rank_ended"), self._oom_kills.count_new()
         if self._failure is None and ended is not None:
-            failure = failures.from_exit(ended["returncode"], ended["phase"], self._tail())
+            failure = failures.from_exit(ended["returncode"], ended["phase"], self._tail(), oom_kills)
             return failures.of_rank(failure, ended["ended_rank"])
-        return self._failure or failures.from_exit(returncode, self._phase, self._tail())
+        return self._failure or failures.from_exit(returncode, self._phase, self._tail(), oom_kills)
 
     def _garbled(self, what: str) -> Failure | None:
         """Nothing that follows can be trusted; a result that has arrived is one. :meth:`close` ends the child."""

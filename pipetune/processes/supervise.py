@@ -37,6 +37,8 @@ _END_S, _TRACKER_S = 10.0, 3.0
 #: A part of the command line of Python's resource tracker (``multiprocessing/resource_tracker.py``).
 _TRACKER = b"multiprocessing.resource_tracker"
 _SHM = "/dev/shm"
+#: By how much a file's time may be behind the clock: the kernel takes that of its last tick (s).
+_CLOCK_LAG_S = 0.05
 
 
 def main(arguments: list[str]) -> int:
@@ -58,10 +60,12 @@ def main(arguments: list[str]) -> int:
         _say(report, error=f"cannot start {command[0]!r}: {error.strerror}")
         return 1
     _say(report, pid=child.pid)
-    status = _wait(child.pid, lifeline, pulse)
+    files = MadeFiles()
+    status = _wait(child.pid, lifeline, pulse, files)
     if status is not None:
         _say(report, exit=os.waitstatus_to_exitcode(status))
     end_all()
+    files.remove()
     pulse.beat()
     return 0
 
@@ -90,15 +94,41 @@ class Pulse:
                 os.utime(self._fd)
 
 
+class MadeFiles:
+    """torch's files in shared memory that processes of the command have made, and that exist.
+
+    torch removes the name of each within microseconds, but for that of a file for which there was no room. Whoever made
+    that may have ended by itself before the command does.
+    """
+
+    def __init__(self, folder: str = _SHM) -> None:
+        self._folder, self._began_s = folder, time.time()
+        self._ours, self._others = set[str](), set[str]()
+
+    def look(self) -> None:
+        """Note new files, while it is known whose their makers are."""
+        names = set(_list_torch_files(self._folder))
+        self._ours &= names
+        self._others &= names
+        for name in names - self._ours - self._others:
+            (self._ours if _is_descendant(_read_maker(name)) else self._others).add(name)
+
+    def remove(self) -> None:
+        """Remove those that are left. To be called once nothing of the command runs."""
+        for name in self._ours:
+            _remove_own(os.path.join(self._folder, name), self._began_s)
+
+
 def _say(fd: int, **fields: object) -> None:
     with contextlib.suppress(OSError):
         os.write(fd, json.dumps(fields).encode() + b"\n")
 
 
-def _wait(pid: int, lifeline: int, pulse: Pulse) -> int | None:
+def _wait(pid: int, lifeline: int, pulse: Pulse, files: MadeFiles) -> int | None:
     """The command's status; ``None``: pipetune has ended or wants the end."""
     while True:
         pulse.beat_in_time()
+        files.look()
         with contextlib.suppress(ChildProcessError):
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if reaped[0] == pid:
@@ -152,14 +182,41 @@ def _is_tracker(pid: int) -> bool:
 
 def _remove_files_of(pids: set[int]) -> None:
     """Remove this user's files that torch has made in shared memory for processes that were killed."""
+    for name in _list_torch_files(_SHM):
+        if _read_maker(name) in pids:
+            _remove_own(os.path.join(_SHM, name), 0.0)
+
+
+def _list_torch_files(folder: str) -> list[str]:
+    """Names such as ``torch_4711_1804289383_0``, of which the first number is the PID of the file's maker."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(_SHM):
-            made_by = name.split("_")[1] if name.startswith("torch_") else ""
-            if made_by.isdecimal() and int(made_by) in pids:
-                path = os.path.join(_SHM, name)
-                with contextlib.suppress(OSError):
-                    if os.lstat(path).st_uid == os.geteuid():
-                        os.unlink(path)
+        return [name for name in os.listdir(folder) if name.startswith("torch_") and name.split("_")[1].isdecimal()]
+    return []
+
+
+def _read_maker(name: str) -> int:
+    return int(name.split("_")[1])
+
+
+def _remove_own(path: str, since_s: float) -> None:
+    """Remove a file if it is this user's and no older than a time (s since the epoch)."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        if status.st_uid == os.geteuid() and status.st_mtime >= since_s - _CLOCK_LAG_S:
+            os.unlink(path)
+
+
+def _is_descendant(pid: int) -> bool:
+    """Whether a process that runs is one of the command's."""
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            return False
+        if pid == os.getpid():
+            return True
+    return False
 
 
 def descendants(pid: int) -> list[int]:

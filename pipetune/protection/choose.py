@@ -11,8 +11,8 @@ from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.protection.contract import Protection, Request, Settled, Unavailable
-from pipetune.protection.guard import open_guard
-from pipetune.protection.kept_files import settle_killed
+from pipetune.protection.guard import open_guard, settle_guard
+from pipetune.protection.kept_files import find_end_ns, settle_kept
 from pipetune.protection.notify import open_supervised
 from pipetune.protection.overlay import open_overlay
 from pipetune.protection.settle_overlay import settle_overlay
@@ -31,8 +31,8 @@ OPENERS: Mapping[str, Callable[[ProtectionFolder, Request], Protection]] = Mappi
 SETTLERS: Mapping[str, Callable[[ProtectionFolder, Mapping[str, Any]], Settled]] = MappingProxyType(
     {
         OVERLAY: settle_overlay,
-        SUPERVISED: lambda folder, _: settle_killed(folder, SUPERVISED),
-        GUARD: lambda folder, _: settle_killed(folder, GUARD),
+        SUPERVISED: lambda folder, _: settle_kept(folder, SUPERVISED, ended_ns=find_end_ns(folder)),
+        GUARD: lambda folder, state: settle_guard(folder, state, find_end_ns(folder)),
     }
 )
 

@@ -53,6 +53,13 @@ class Protection(Protocol):
     def pulse_fd(self) -> int:
         """Descriptor of a file that a start's supervisor keeps open, and whose time it sets, until all has ended."""
 
+    def require_room(self) -> None:
+        """Refuse to go on where the disk that takes what the script writes is nearly full. May be called often.
+
+        Raises:
+            DiskNearlyFullError: see :class:`pipetune.protection.room.RoomWatch`.
+        """
+
     def collect(self) -> WrittenFiles:
         """Put back what existed, move what is new to its place, and list both. Every start has ended.
 

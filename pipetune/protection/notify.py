@@ -22,8 +22,9 @@ from pathlib import Path
 from pipetune.processes.temporary_folder import prefix_of_folders
 from pipetune.protection.contract import Request, Unavailable
 from pipetune.protection.keeper import Keeper
-from pipetune.protection.kept_files import settle_kept
+from pipetune.protection.kept_files import measure_written, settle_kept
 from pipetune.protection.listener import Judge, answer, receive
+from pipetune.protection.room import RoomWatch
 from pipetune.protection.seccomp_filter import is_known_machine
 from pipetune.protection.state import COPIES, ProtectionFolder
 from pipetune.protection.under_filter import SOCKET
@@ -64,6 +65,7 @@ class Supervision:
         self._folder, self._request = folder, request
         self._notes: dict[str, None] = {}
         self._is_complete = True
+        self._room = RoomWatch(str(folder.run), lambda: measure_written(folder.path))
         self.asked = 0
         """Calls that were answered."""
         self._begin()
@@ -122,6 +124,10 @@ class Supervision:
     def pulse_fd(self) -> int:
         """The lock: while processes of the script run, nobody puts back."""
         return self._folder.lock_fd
+
+    def require_room(self) -> None:
+        """The disk of the copies must not be full."""
+        self._room.require_room()
 
     def collect(self) -> WrittenFiles:
         """Put back what existed, and list what was written."""

@@ -36,6 +36,7 @@ from pipetune.protection.layout import (
 )
 from pipetune.protection.live_places import live_places
 from pipetune.protection.mount_table import LIVE_FOLDERS, is_below, reachable_mounts
+from pipetune.protection.room import RoomWatch, measure_disk_use
 from pipetune.protection.settle_overlay import settle_overlay
 from pipetune.protection.state import ProtectionFolder, remove_tree
 from pipetune.records.written import OVERLAY as MECHANISM
@@ -93,6 +94,7 @@ class Overlay:
     def __init__(self, folder: ProtectionFolder, request: Request, base: str, *, user_namespace: bool) -> None:
         self._folder, self._request, self._base, self._user_namespace = folder, request, base, user_namespace
         self._layers = self._lay_out()
+        self._room: RoomWatch | None = None
         self._plans = 0
         self._is_complete = True
         """Nothing is in the layers that has no place yet."""
@@ -131,6 +133,7 @@ class Overlay:
             raise Unavailable(said[-1] if said else f"its trial ended with exit code {done.returncode}")
         for path, reason in json.loads(done.stdout)["failed"].items():
             self._give_up(path, reason, important)
+        self._room = RoomWatch(str(self._folder.run) if self._is_inside() else self._base, self._measure_stored)
         self._folder.write_state(
             MECHANISM,
             {
@@ -217,6 +220,14 @@ class Overlay:
     def pulse_fd(self) -> int:
         """The lock."""
         return self._folder.lock_fd
+
+    def require_room(self) -> None:
+        """The layers' disk must not be full."""
+        if self._room is not None:
+            self._room.require_room()
+
+    def _measure_stored(self) -> int:
+        return measure_disk_use(f"{self._stored(index)}/upper" for index in range(len(self._layers)))
 
     def collect(self) -> WrittenFiles:
         """Move what is new to its place, and list what was written."""

@@ -13,7 +13,9 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from pipetune.protection.copy_file import copy_file
 from pipetune.protection.upper import lstat
 
 #: Errors of a hard link where a copy may work: another file system, one without links, or a rule of the kernel's.
@@ -22,47 +24,56 @@ _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, 
 _NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 
 
-def place_new_files(created: Mapping[str, str], kept: Path) -> tuple[list[str], bool]:
+class Placed(NamedTuple):
+    """What came of moving files, in sentences."""
+
+    notes: tuple[str, ...]
+    """Files that are elsewhere than the script made them, for good."""
+    failures: tuple[str, ...]
+    """Files that are still where they are stored; none: all are moved."""
+
+
+def place_new_files(created: Mapping[str, str], kept: Path) -> Placed:
     """Move what a script has made to its place.
 
     Args:
         created: path -> where it is stored; folders before what is in them.
         kept: folder for what has no place, because something else is there by now. It is made where it is needed.
-
-    Returns:
-        A sentence for each that is elsewhere, and whether all are moved.
     """
     notes: list[str] = []
-    is_complete = True
+    failures: list[str] = []
     for path, stored in created.items():
         try:
             _place(stored, path)
         except (FileExistsError, NotADirectoryError):
             note, is_kept = _keep(path, stored, kept)
-            notes.append(f"{path} has no place, because something else is there; {note}")
-            is_complete = is_complete and is_kept
+            text = f"{path} could not be moved to its place, because something else is there; {note}"
+            (notes if is_kept else failures).append(text)
         except OSError as error:
             if error.errno in _NO_PLACE:
                 note, is_kept = _keep(path, stored, kept)
-                notes.append(f"{path} could not be moved to its place ({error.strerror}); {note}")
-                is_complete = is_complete and is_kept
+                text = f"{path} could not be moved to its place ({error.strerror}); {note}"
+                (notes if is_kept else failures).append(text)
                 continue
-            notes.append(f"{path} could not be moved to its place ({error.strerror}); it is in {stored}")
-            is_complete = False
+            failures.append(
+                f"{path} could not be moved to its place ({error.strerror}); it is in {stored}, and the next command "
+                "that opens the run folder tries again"
+            )
     _copy_folder_times(created)
-    return notes, is_complete
+    return Placed(tuple(notes), tuple(failures))
 
 
-def keep_contested(contested: Mapping[str, str], kept: Path) -> tuple[list[str], bool]:
+def keep_contested(contested: Mapping[str, str], kept: Path) -> Placed:
     """Keep what a script wrote to files that another program has made or changed meanwhile; arguments and result as of
     :func:`place_new_files`.
     """
-    notes, results = [], [True]
+    notes: list[str] = []
+    failures: list[str] = []
     for path, stored in contested.items():
         note, is_kept = _keep(path, stored, kept)
-        notes.append(f"{path} was written by another program meanwhile, too, and stays as that left it; {note}")
-        results.append(is_kept)
-    return notes, all(results)
+        text = f"{path} was written by another program meanwhile, too, and stays as that left it; {note}"
+        (notes if is_kept else failures).append(text)
+    return Placed(tuple(notes), tuple(failures))
 
 
 def _keep(path: str, stored: str, kept: Path) -> tuple[str, bool]:
@@ -96,19 +107,14 @@ def _place(stored: str, path: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise
-        _copy(stored, path, state)
+        _copy(stored, path)
     os.unlink(stored)
 
 
-def _copy(stored: str, path: str, state: os.stat_result) -> None:
-    if stat.S_ISLNK(state.st_mode):
-        os.symlink(os.readlink(stored), path)
-        return
+def _copy(stored: str, path: str) -> None:
     unfinished = os.path.join(os.path.dirname(path), f".pipetune-{secrets.token_hex(8)}.tmp")
     try:
-        shutil.copyfile(stored, unfinished, follow_symlinks=False)
-        _copy_owner(unfinished, state)
-        shutil.copystat(stored, unfinished)
+        copy_file(stored, unfinished)
         try:
             os.link(unfinished, path)  # unlike a rename, it replaces nothing
         except OSError as error:

@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +31,9 @@ _ONLY_IN_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS}
 class PutBack(NamedTuple):
     """What came of it, in sentences."""
 
-    failures: tuple[str, ...]
-    """What could not be put back, with the place of the copy; none: all is as before, but for what others changed."""
+    failures: Mapping[str, str]
+    """Path -> why it could not be put back, and the place of the copy; none: all is as before, but for what others
+    changed."""
     notes: tuple[str, ...]
 
 
@@ -55,7 +56,7 @@ def put_back(folder: Path, kept: Path, ended_ns: int | None = None) -> PutBack:
     # By another name, such a file may be one of the entries that are put back in place.
     later_inodes = {(entry.device, entry.inode) for entry in entries if entry.path in later}
     asked = _Asked(journal)
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     notes: list[str] = []
     set_aside = 0
     for entry in entries:  # folders come before what is in them
@@ -67,16 +68,19 @@ def put_back(folder: Path, kept: Path, ended_ns: int | None = None) -> PutBack:
                 set_aside += _set_aside(entry, copies, kept)
             _restore(entry, copies, in_place=(entry.device, entry.inode) not in later_inodes)
         except OSError as error:
-            where = "" if entry.copy is None else f"; as it was, it is in {copies / entry.copy}"
-            failures.append(f"{entry.path} could not be put back ({error.strerror or error}){where}")
+            where = "" if entry.copy is None else f"; its first version is in {copies / entry.copy}"
+            failures[entry.path] = f"{entry.path} could not be put back ({error.strerror or error}){where}"
     for entry in reversed(entries):
         if stat.S_ISDIR(entry.mode):  # what was put into it has changed its times
             with contextlib.suppress(OSError):
                 _set_attributes(entry.path, entry)
     if set_aside:
-        files = "1 file was" if set_aside == 1 else f"{set_aside:,} files were"
-        notes.append(f"{files} changed by something other than the script's Python; what was written is in {kept}")
-    return PutBack(tuple(failures), tuple(notes))
+        files = "1 file of yours was" if set_aside == 1 else f"{set_aside:,} files of yours were"
+        notes.append(
+            f"{files} changed by something other than the script's Python, perhaps by you, and put back; what was "
+            f"written is in {kept}"
+        )
+    return PutBack(failures, tuple(notes))
 
 
 def paths_changed_later(entries: Iterable[Entry], copies: Path, ended_ns: int | None) -> set[str]:
@@ -134,7 +138,7 @@ def is_as_before(entry: Entry, copies: Path) -> bool:
     return os.path.samestat(os.lstat(copy), state) or have_same_content(copy, entry.path)
 
 
-def separate_names(folder: Path, created: Sequence[str]) -> tuple[str, ...]:
+def separate_names(folder: Path, created: Sequence[str]) -> dict[str, str]:
     """Give new files content of their own where they are further names of files that existed before.
 
     A script that renames a file of the user's leaves such a name: later changes of one would change the other.
@@ -144,14 +148,14 @@ def separate_names(folder: Path, created: Sequence[str]) -> tuple[str, ...]:
         created: absolute paths.
 
     Returns:
-        Where that was not possible, a sentence each.
+        Path -> why that was not possible, in a sentence.
     """
     doubtful = {path: state for path in created if (state := _regular_state(path)) is not None and state.st_nlink > 1}
     if not doubtful:
-        return ()
+        return {}
     states = (_regular_state(entry.path) for entry in first_entries(read_entries(folder / JOURNAL)))
     restored = {(state.st_dev, state.st_ino) for state in states if state is not None}
-    notes = []
+    failures = {}
     for path in doubtful:
         state = os.lstat(path)
         if state.st_nlink == 1 or (state.st_dev, state.st_ino) not in restored:
@@ -159,8 +163,9 @@ def separate_names(folder: Path, created: Sequence[str]) -> tuple[str, ...]:
         try:
             separate_name(path)
         except OSError as error:
-            notes.append(f"{path} is a further name (hard link) of a file of yours: no copy ({error.strerror})")
-    return tuple(notes)
+            reason = f"it is a hard link to a file of yours, which could not be copied: {error.strerror}"
+            failures[path] = f"{path} changes a file of yours when it is changed ({reason})"
+    return failures
 
 
 def _regular_state(path: str) -> os.stat_result | None:
@@ -181,7 +186,7 @@ def _keep_first_version(entry: Entry, copies: Path, kept: Path) -> tuple[str, ..
         copy_file(copy, target)
     else:
         os.rename(copy, target)
-    return (f"{entry.path} was changed after the script had ended, and stays; as it was before, it is in {target}",)
+    return (f"{entry.path} was changed after the script had ended, and stays; its first version is in {target}",)
 
 
 def _set_aside(entry: Entry, copies: Path, kept: Path) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipetune.protection.contract import Settled
@@ -28,30 +28,28 @@ def settle_overlay(folder: ProtectionFolder, state: Mapping[str, Any]) -> Settle
     folder.remember_written(
         WrittenFiles(
             mechanism=MECHANISM,
-            created=tuple(sorted(_listed(contents.created))),
-            changed=tuple(sorted(contents.changed)),
-            removed=tuple(sorted(contents.removed - contents.changed)),
+            created=tuple(sorted(path for path, stored in contents.created.items() if not _is_folder(stored))),
+            changed=tuple(sorted(path for path in contents.changed if not _is_folder(path))),
+            removed=tuple(sorted(path for path in contents.removed - contents.changed if not _is_folder(path))),
             notes=tuple(
-                f"{former} was renamed to {new}; it has its former name"
+                f"the script renamed the folder {former} to {new}; it has its former name again"
                 for new, former in sorted(contents.renamed_folders.items())
             ),
         )
     )
-    notes, is_complete = place_new_files(contents.created, folder.run / KEPT)
-    contested, is_kept = keep_contested(contents.contested, folder.run / KEPT)
-    written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=(*notes, *contested)))
-    is_complete = is_complete and is_kept
-    if is_complete:
+    new = place_new_files(contents.created, folder.run / KEPT)
+    contested = keep_contested(contents.contested, folder.run / KEPT)
+    failures = (*new.failures, *contested.failures)
+    written = folder.remember_written(WrittenFiles(mechanism=MECHANISM, notes=(*new.notes, *contested.notes)))
+    if failures:  # not remembered: the next command tries again
+        written = replace(written, notes=(*failures, *written.notes))
+    else:
         remove_tree(base)
-    return Settled(written, is_complete)
+    return Settled(written, not failures)
 
 
-def _listed(created: Mapping[str, str]) -> Iterator[str]:
-    """Files, and folders without any."""
-    filled = {os.path.dirname(path) for path in created}
-    for path in created:
-        if path not in filled:
-            yield path
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _leave_out_empty_temporary(contents: UpperContents) -> None:
@@ -59,5 +57,5 @@ def _leave_out_empty_temporary(contents: UpperContents) -> None:
     temporary = tempfile.gettempdir()
     filled = {os.path.dirname(path) for path in contents.created}
     for path, stored in list(contents.created.items()):
-        if os.path.dirname(path) == temporary and path not in filled and stat.S_ISDIR(os.lstat(stored).st_mode):
+        if os.path.dirname(path) == temporary and path not in filled and _is_folder(stored):
             del contents.created[path]

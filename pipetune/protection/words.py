@@ -18,11 +18,11 @@ def describe_written(
 
     Args:
         cwd: paths below it are written relative to it, and come first.
-        most: paths that each sentence names.
+        most: paths that each sentence names, and remarks.
         where: file that names all of them; ``None``: it need not be said.
     """
     lines = []
-    touched = sorted({*written.changed, *written.removed})
+    touched = sorted({*written.changed, *written.removed}.difference(written.unrestored))
     if written.mechanism == UNPROTECTED:
         if written.changed:
             lines.append(f"the script changed {_count(written.changed)} of yours: {_names(written.changed, cwd, most)}")
@@ -36,7 +36,11 @@ def describe_written(
         lines.append(f"the script made {new}: {_names(written.created, cwd, most)}")
     if where is not None and max(len(touched), len(written.created)) > most:
         lines.append(f"all of them are named in {os.fspath(where)}")
-    return [*lines, *written.notes]
+    lines += written.notes[:most]
+    if len(written.notes) > most:
+        place = "" if where is None else f" in {os.fspath(where)}"
+        lines.append(f"{len(written.notes) - most:,} more such lines{place}")
+    return lines
 
 
 def _count(paths: Sequence[str]) -> str:

@@ -21,6 +21,8 @@ class WrittenFiles:
     """Files that existed before, and were written, replaced, or got another mode or time."""
     removed: tuple[str, ...] = ()
     """Files that existed before, and were removed or renamed."""
+    unrestored: tuple[str, ...] = ()
+    """Those of the changed and removed ones that could not be put back; a note says why."""
     notes: tuple[str, ...] = ()
     """What could not be put back or moved, or is not known, one sentence each."""
 
@@ -39,5 +41,6 @@ def merge_written(first: WrittenFiles, then: WrittenFiles) -> WrittenFiles:
         created=join(first.created, then.created),
         changed=join(first.changed, then.changed),
         removed=join(first.removed, then.removed),
+        unrestored=join(first.unrestored, then.unrestored),
         notes=tuple(dict.fromkeys((*first.notes, *then.notes))),
     )

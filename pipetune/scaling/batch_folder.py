@@ -18,6 +18,8 @@ from typing import Any, Self
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
+from pipetune.protection.contract import Request
+from pipetune.protection.guard import named_folders
 from pipetune.records.batch_size import BatchSizes
 from pipetune.records.redact import own_command, redact_words
 from pipetune.records.sweep import SCHEMA, from_dict, to_dict
@@ -70,7 +72,7 @@ class BatchFolder:
             UsageError: this system has no way to protect files.
             PipetuneError: the disk refuses.
         """
-        recover_all(self._out)
+        recover_all(self._out, named_folders(Request(command=chosen.command, cwd=Path.cwd())))
         return ScriptFiles(self._make(), chosen.command, allow_writes=chosen.allow_writes)
 
     def _make(self) -> RunFolder:

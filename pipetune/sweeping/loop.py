@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from pipetune import search
 from pipetune.datasets.index import read_index, replace_images, write_index
-from pipetune.errors import FailsAgainError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Live
@@ -39,7 +38,7 @@ from pipetune.sweeping.next_proposal import (
     propose_repeated_ceiling,
 )
 from pipetune.sweeping.observer import Event
-from pipetune.sweeping.own_failure import check_script
+from pipetune.sweeping.own_failure import check_script, explain_no_ceiling
 from pipetune.sweeping.question import question_for
 from pipetune.sweeping.sweep_plan import Plan
 
@@ -187,11 +186,7 @@ class _Bench:
                 if measured:  # the one before holds, though it was not steady
                     self._ceiling = measured[-1]
                     return
-                kind = UsageError if failure.kind == "usage" else FailsAgainError
-                raise kind(
-                    f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
-                    hint=failure.hint,
-                )
+                raise explain_no_ceiling(self._plan, failure)
 
     def _is_dear(self, ceiling: Outcome) -> bool:
         return self._plan.in_script and ceiling.wall_s > _DEAR_CEILING_S

@@ -158,7 +158,10 @@ def conclude(
         ) if choice else (),
         ceilings=ceilings_by_batch(outcomes),
         left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
-        ended_because=search.ended_because(space, candidates, goal, met=met) if ended and not grid else None,
+        ended_because=(
+            search.ended_because(space, candidates, goal, met=met)
+            if ended and not grid and stopped != "interrupted" else None
+        ),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,9 +13,11 @@ from pipetune.errors import PipetuneError
 from pipetune.processes.signals import defer_signals
 from pipetune.protection.choose import choose_protection
 from pipetune.protection.contract import Protection, Request
+from pipetune.protection.guard import named_folders
 from pipetune.protection.words import describe_written
 from pipetune.records.sweep import to_dict
 from pipetune.records.written import UNPROTECTED, WrittenFiles
+from pipetune.runs.open_sweeps import find_notes_folder, forget_sweep, list_open_sweeps, note_sweep, refuse_other_sweeps
 from pipetune.store.files import WRITTEN_FILE
 from pipetune.store.folder import RunFolder
 from pipetune.sweeping.changed_files import MOST, list_changes, places_of, snapshot
@@ -31,7 +34,7 @@ class ScriptFiles:
         allow_writes: the files are not protected; what was written is found out by times and sizes.
 
     Raises:
-        UsageError: this system has no way to protect files.
+        UsageError: this system has no way to protect files, or another sweep puts files in the same folders back.
         PipetuneError: the disk refuses.
     """
 
@@ -43,7 +46,25 @@ class ScriptFiles:
         if allow_writes:
             self._before = snapshot(self._places, [folder.path])
         else:
-            self.protection = choose_protection(folder.path, Request(command=tuple(command), cwd=self._cwd))
+            notes = find_notes_folder()
+            own_places = () if notes is None else (Path(os.path.realpath(notes)),)
+            self.protection = self._begin_protection(
+                Request(command=tuple(command), cwd=self._cwd, open_places=own_places)
+            )
+
+    def _begin_protection(self, request: Request) -> Protection:
+        run, places = self._folder.path, named_folders(request)
+        protection = choose_protection(run, request)
+        try:
+            note_sweep(run, places)
+            # Another one may have begun at the same time: the later one gives way.
+            others = list_open_sweeps(places)
+            refuse_other_sweeps(others[: others.index(run.resolve())] if run.resolve() in others else others)
+        except BaseException:
+            protection.close()
+            forget_sweep(run)
+            raise
+        return protection
 
     def __enter__(self) -> Self:
         return self
@@ -86,3 +107,4 @@ class ScriptFiles:
             return WrittenFiles(mechanism=self.protection.mechanism, notes=(note,))
         finally:
             self.protection.close()
+            forget_sweep(self._folder.path)

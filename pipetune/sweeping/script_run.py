@@ -16,6 +16,8 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.processes.signals import note_signals
+from pipetune.protection.contract import Request
+from pipetune.protection.guard import named_folders
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
@@ -51,7 +53,7 @@ LOG = "script.log"
 def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver) -> SweepRun:
     """Tune the script of ``chosen.command``; raises as :func:`pipetune.sweeping.run.start`."""
     check_values(chosen)
-    recover_all(out)
+    recover_all(out, named_folders(Request(command=chosen.command, cwd=Path.cwd())))
     with contextlib.ExitStack() as held, observer:
         folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
         try:

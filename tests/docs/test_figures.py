@@ -19,12 +19,12 @@ from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
-from pipetune.hook import epochs, keep_files
+from pipetune.hook import epochs, keep_files, keeping
 from pipetune.machine.nvml import figure_spans, signals, utilisation
 from pipetune.measure import phases
 from pipetune.measure.script import remarks
 from pipetune.predicting import model, observed, page_cache, past_errors
-from pipetune.protection import guard
+from pipetune.protection import guard, room
 from pipetune.report import script_text
 from pipetune.scaling import batch_size, cluster, predict
 from pipetune.search import costs, effort
@@ -67,7 +67,9 @@ DEFINED: dict[str, Callable[[], bool]] = {
     # Docker's documentation: --shm-size; and what is read of a run folder.
     "64 MiB": lambda: read.MOST_OUTCOMES_BYTES == regular.MOST_OBJECT_BYTES == 64 << 20,
     "256 MiB": lambda: regular.MOST_LINES_BYTES == keep_files.MAX_NAMED_BYTES == 256 << 20,
+    "1 GiB": lambda: room.MAX_RESERVE_BYTES == 1 << 30,
     "2 GiB": lambda: guard.MAX_COPIED_BYTES == 2 << 30,
+    "5 s": lambda: keeping.MAX_WAIT_FOR_END_S == 5,
     "64 times": lambda: epochs._STEPS_ON_KEPT == 64,
     "10 %": lambda: conclude.CLOSES == 0.10,
     "512 MiB": lambda: subset.MOST_BYTES == 512 << 20,

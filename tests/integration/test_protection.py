@@ -83,6 +83,15 @@ def test_a_script_sees_what_it_writes_and_the_files_stay(overlay: Overlay, run: 
     assert os.listdir(job / "pipetune-runs/one") == []
 
 
+def test_folders_are_moved_and_not_counted_as_files(overlay: Overlay, run: Run, job: Path) -> None:
+    (job / "empty").mkdir()
+    assert run("mkdir -p runs/1/plots; rmdir empty; chmod 700 out; echo n > runs/log") == ("", 0)
+    written = overlay.collect()
+    assert (written.created, written.changed, written.removed) == ((str(job / "runs/log"),), (), ())
+    assert (job / "runs/1/plots").is_dir()
+    assert (job / "empty").is_dir()
+
+
 def test_all_starts_share_what_they_write(overlay: Overlay, run: Run) -> None:
     assert run("echo downloaded > weights; echo changed > model.pt") == ("", 0)
     assert run("cat weights model.pt") == ("downloaded\nchanged", 0)

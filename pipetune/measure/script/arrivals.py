@@ -60,7 +60,9 @@ class Arrivals:
             message = {"type": GARBLED, "what": str(error)}
         kind = message["type"]
         if kind == "failure":
-            self.failure, self._session.told_failure = explain_error(message, self._session.tail()), True
+            session = self._session
+            self.failure = explain_error(message, session.tail(), session.oom_kills.count_new())
+            session.told_failure = True
         elif kind == GARBLED:
             self.failure = failures.garbled(self.phase, message["what"], self._session.tail())
         elif kind == "stopped":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipetune.measure import failures
-from pipetune.measure.script.last_error import find_exception, last_words, name_signal
+from pipetune.measure.script.last_error import find_exception, find_workers_signal, last_words, name_signal
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.measure.script.session import ScriptSession
 from pipetune.records.sweep import Failure
@@ -48,7 +48,8 @@ def explain_end(session: ScriptSession, phase: str) -> Failure:
     code, cause = session.exit_code, find_cause(session)
     if cause.kind == failures.NO_MAIN_GUARD:
         return Failure(kind=cause.kind, phase=phase, message=cause.words or "", hint=cause.hint, stderr_tail=tail)
-    kind, hint = cause.kind, cause.hint or f"see its output in {session.log}"
+    kind, hint = cause.kind, f"see its output in {session.log}"
+    hint = hint if cause.hint is None else f"{cause.hint}; {hint}"
     words = "" if cause.words is None else f": {cause.words}"
     if session.lost is not None and (code == CLOSED or not session.process_ended):
         how = "closed" if code == CLOSED else "ended, or closed"
@@ -60,6 +61,15 @@ def explain_end(session: ScriptSession, phase: str) -> Failure:
     return Failure(kind=kind, phase=phase, message=message, hint=hint, stderr_tail=tail)
 
 
+def explain_hung(session: ScriptSession, phase: str, limit_s: float) -> Failure:
+    """The failure of a candidate with which the script came to no result in time."""
+    failure = failures.hung(phase, limit_s, session.tail())
+    printed = find_exception(session.tail(_SEARCHED_BYTES))
+    words = "" if printed is None else f"; the last exception that it printed: {printed.in_words(os.getcwd())}"
+    hint = f"{failure.hint}; see its output in {session.log}"
+    return replace(failure, message=f"{failure.message}{words}", hint=hint)
+
+
 def explain_several(trainings: int, phase: str) -> Failure:
     """The failure of a script that trains several times at once: what one of them is given, the others compete with."""
     message = (
@@ -69,18 +79,20 @@ def explain_several(trainings: int, phase: str) -> Failure:
     return Failure(kind=SEVERAL_TRAININGS, phase=phase, message=message, hint=hint)
 
 
-def explain_error(message: Mapping[str, Any], tail: str) -> Failure:
+def explain_error(message: Mapping[str, Any], tail: str, oom_kills: int | None) -> Failure:
     """The failure of a candidate of which the script's process, which goes on, has told.
 
     Args:
         message: see :func:`pipetune.hook.told_failure.describe_failure`.
         tail: the end of the script's output.
+        oom_kills: see :func:`pipetune.measure.failures.from_signal`.
     """
-    text, phase, number = message["message"], message["phase"], message.get("worker_signal")
+    text, phase = message["message"], message["phase"]
+    number = message.get("worker_signal") or find_workers_signal(text)
     known = failures.recognise([text])
     if known is None or known[0] in ("crashed", "killed"):
         if number:
-            kind, hint = failures.from_signal(number)
+            kind, hint = failures.from_signal(number, oom_kills)
             text = f"a loader worker was killed by {name_signal(number)}"
             return Failure(kind=kind, phase=phase, message=text, hint=hint, stderr_tail=tail)
         if message["error"] in _CONNECTION_LOST:
@@ -119,8 +131,13 @@ def find_cause(session: ScriptSession) -> Cause:
         number = exception.signal or 0
     number = number or (-code if code < 0 else max(0, code - _BY_SIGNAL))
     known = failures.recognise(texts)
-    if number and (known is None or known[0] == "crashed"):
-        kind, hint = failures.from_signal(number)
+    workers = next(filter(None, map(find_workers_signal, texts)), session.worker_signal)
+    if workers is not None:
+        number = workers
+        if words is not None and not any(map(find_workers_signal, texts[:1])):
+            words = f"{words}; a loader worker was killed by {name_signal(workers)}"
+    if number and (known is None or known[0] in ("crashed", "killed")):
+        kind, hint = failures.from_signal(number, session.oom_kills.count_new())
     else:
         kind, hint = ("crashed", None) if known is None else known
     return Cause(kind, words, hint, raised=exception is not None)

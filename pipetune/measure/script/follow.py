@@ -14,7 +14,7 @@ from pipetune.measure.phases import OVERTIME
 from pipetune.measure.recording import Recording
 from pipetune.measure.sampled_gpu import open_sampled_gpu
 from pipetune.measure.script.arrivals import Arrivals
-from pipetune.measure.script.ended import explain_end, explain_several
+from pipetune.measure.script.ended import explain_end, explain_hung, explain_several
 from pipetune.measure.script.gaps import busy_without, readings_without
 from pipetune.measure.script.joined import CHECKPOINT, SCRIPT_ENDED
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
@@ -100,7 +100,7 @@ def _why_none(session: ScriptSession, state: Arrivals, reason: str | None, limit
     if reason == "stopped":
         return failures.stopped(state.phase)
     if reason == "limit":
-        return failures.hung(state.phase, limit_s, session.tail())
+        return explain_hung(session, state.phase, limit_s)
     return explain_end(session, state.phase)
 
 

@@ -29,7 +29,7 @@ _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)(?:, in .+)?$')
 #: Of rich: ``│ /job/train.py:12 in main    │``.
 _RICH_FRAME = re.compile(r"^│ (\S.*?):(\d+) in \S+\s*│$")
 #: A whole line of an exception: its name, which may be qualified, and its message.
-_EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Za-z_]\w*)(?::(?:\s.*|$)|$)")
+_EXCEPTION = re.compile(r"^((?:(?:\w+|<locals>)\.)*[A-Za-z_]\w*)(?::(?:\s.*|$)|$)")
 #: What an exception group draws before its lines: ``  | ``, ``  +-+---------------- 1 ----------------``.
 _DRAWN = re.compile(r"^\s*(?:\||\+)[-+ ]*(?:\d+ -+)?\s?")
 _SYNTAX = ("SyntaxError", "IndentationError", "TabError")
@@ -43,6 +43,8 @@ _CONSEQUENCE = re.compile(
     r"NCCL (?:error|communicator was aborted)|SIGTERM"
 )
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\):.*?rank\s+: (\d+).*?exitcode\s+: (-?\d+)", re.DOTALL)
+#: ``RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. `` (torch, in the words of strsignal(3)).
+_WORKERS_SIGNAL = re.compile(r"is killed by signal: ([^.]+)")
 _MAX_LENGTH = 300
 #: The package that this file is of: its frames are not the script's.
 _OURS = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -109,9 +111,23 @@ def find_exception(output: str) -> ScriptException | None:
     root = _ROOT_CAUSE.search(output)
     launched = root is not None or len(raised) < len(serious)
     chosen = _choose(raised, None if root is None else int(root[1]), launched=launched)
-    if chosen is None or (root is not None and int(root[2]) < 0 and chosen.rank != int(root[1])):
+    if chosen is None or (root is not None and chosen.rank != int(root[1]) and _is_consequence(chosen, int(root[2]))):
         return _killed(root) or (None if not serious else _as_exception(serious[-1], serious))
     return _as_exception(chosen, raised)
+
+
+def find_workers_signal(text: str) -> int | None:
+    """The signal of which torch says that it has ended a loader worker; ``None``: it says nothing of one."""
+    words = _WORKERS_SIGNAL.search(text)
+    return None if words is None else next((n for n in signal.Signals if signal.strsignal(n) == words[1]), None)
+
+
+def _is_consequence(block: _Block, code: int) -> bool:
+    """Whether a traceback of another rank than the first that ended, with this code, is of its end.
+
+    A rank that a signal or ``sys.exit(3)`` has ended prints none.
+    """
+    return code < 0 or (block.rank is not None and _CONSEQUENCE.search(block.text) is not None)
 
 
 def shorten_path(path: str, folder: str) -> str:

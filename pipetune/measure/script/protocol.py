@@ -2,8 +2,8 @@
 
 From the script: ``hello`` (each process), ``started``, ``torch``, ``loader``, ``iterated``, ``ready``, then of each
 measurement ``phase``, ``first_batch``, ``steps``, ``epoch`` (it ends, or another begins), ``result`` or ``failure``,
-and ``resting`` (the loop waits); ``untrained``, ``checkpoint`` and ``complaint``. To it: ``measure``, ``stop`` and
-``end``.
+and ``resting`` (the loop waits); ``untrained``, ``checkpoint``, ``lost_worker`` and ``complaint``. To it: ``measure``,
+``stop`` and ``end``.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
         if reason == "ended":
             raise _ended(session)
         if reason == "lost":
-            raise ScriptError(f"rank {session.lost} of the script had ended before all of them trained",
-                              hint=f"see its output in {session.log}")  # fmt: skip
+            raise _lost_rank(session)
         speechless = speechless + 1 if not session.peers and _should_speak(session) else 0
         if speechless >= HELLO_S:
             raise ScriptError(f"{_no_way_in(session)}", hint=_OTHERWISE)
@@ -136,6 +135,17 @@ def _ended(session: ScriptSession) -> ScriptError:
         )
     hint = f"start it as it trains; {hint}" if session.loaders_made else _OTHERWISE
     return ScriptError(f"the script ended before anything could be measured: {_came_to(session)}", hint=hint)
+
+
+def _lost_rank(session: ScriptSession) -> ScriptError:
+    """A rank that trained has ended, and the command goes on: its other ranks wait."""
+    cause = find_cause(session)
+    words = "" if cause.words is None or not cause.raised else f": {cause.words}"
+    hint = "" if cause.hint is None else f"{cause.hint}; "
+    return ScriptError(
+        f"rank {session.lost} of the script had ended before all of them trained{words}",
+        hint=f"{hint}its output is in {session.log}",
+    )
 
 
 def _should_speak(session: ScriptSession) -> bool:

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from pipetune.machine.oom_kills import OomKills
 from pipetune.measure import messages
 from pipetune.measure.script.protocol import REFUSE_SAVES, RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.measure.script.told import ToldOfScript
@@ -25,10 +26,13 @@ from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
 from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.protection.contract import Protection
+from pipetune.protection.room import DiskNearlyFullError
 from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
 _TAIL_BYTES = 4096
+#: Kinds of messages after which a process waits for the next request.
+_WAITS_AFTER = ("resting", "failure")
 #: Time that a script which waits for a request has to end by itself (s).
 _END_S = 3.0
 #: Time within which the command ends where one of its ranks has ended, unless that has closed our connection only (s):
@@ -55,6 +59,8 @@ class Peer:
     was_ready: dict[str, Any] | None = None
     """The same, of one whose connection is closed."""
     closed: bool = False
+    waits: bool = False
+    """It has nothing to do until it is sent a request, so that it obeys one at once."""
 
 
 def _opened_for_us(log: Path) -> IO[bytes]:
@@ -82,6 +88,8 @@ class ScriptSession(ToldOfScript):
         self._asked_to_stop = asked_to_stop
         self._log, self._protection = log, protection
         self.began_s = time.monotonic()
+        self.oom_kills = OomKills()
+        """Processes that the kernel ends from this start on."""
         self.peers: list[Peer] = []
         """In the order in which they connected; those that have ended, too."""
         self._closed = False
@@ -93,6 +101,8 @@ class ScriptSession(ToldOfScript):
         self.lost: int | None = None
         """Rank of a process that trained, and has closed its connection."""
         self._lost_s = 0.0
+        self._has_no_time = False
+        """It has to end at once, because it fills the disk."""
         self._ends = contextlib.ExitStack()
         self._folder = str(self._ends.enter_context(temporary_folder("script")))
         self._scratch = os.path.join(self._folder, "scratch")
@@ -179,6 +189,7 @@ class ScriptSession(ToldOfScript):
             ``lost`` (one of its ranks has, see :attr:`lost`), or ``limit``.
 
         Raises:
+            DiskNearlyFullError: what the script writes has used up the room that its disk had.
             KeyboardInterrupt, Interrupted: see :func:`pipetune.processes.signals.raise_if_lost`.
         """
         raise_if_lost()
@@ -186,6 +197,7 @@ class ScriptSession(ToldOfScript):
         while not until():
             if self._asked_to_stop():
                 return "stopped"
+            self._require_room()
             left = deadline - time.monotonic()
             if left <= 0:
                 return "limit"
@@ -194,11 +206,21 @@ class ScriptSession(ToldOfScript):
             for key, _ in self._selector.select(min(left, _CHECK_S)):
                 self._take_in(key.fileobj, on_message, key.data)
             if self.process_ended and not until():
+                self._require_room()  # or a script that met a full disk would be said to have failed by itself
                 while arrived := self._selector.select(0):  # what it had sent before
                     for key, _ in arrived:
                         self._take_in(key.fileobj, on_message, key.data)
                 return None if until() else "ended"
         return None
+
+    def _require_room(self) -> None:
+        if self._protection is None:
+            return
+        try:
+            self._protection.require_room()
+        except DiskNearlyFullError:
+            self._has_no_time = True
+            raise
 
     def _take_in(
         self, source: Any, on_message: Callable[[Peer, dict[str, Any]], None], peer: Peer | None = None
@@ -259,12 +281,14 @@ class ScriptSession(ToldOfScript):
         if kind == "hello":
             peer.hello = message
         elif kind == "ready":
-            peer.ready = message
+            peer.ready, peer.waits = message, not message.get("measures")
         elif not self.take_in(kind, message):
+            peer.waits = peer.waits or kind in _WAITS_AFTER
             on_message(peer, message)
 
     def send(self, peer: Peer, kind: str, **fields: Any) -> None:
         """Send one rank a message; a process that has ended gets none."""
+        peer.waits = False
         with contextlib.suppress(OSError):
             peer.channel.sendall(json.dumps({"type": kind, **fields}).encode() + b"\n")
 
@@ -288,10 +312,10 @@ class ScriptSession(ToldOfScript):
             return
         with defer_signals():  # or what is not ended yet would stay
             self._closed = True
-            waiting = self.ready
+            waiting = [peer for peer in self.ready if peer.waits]
             for peer in waiting:
                 self.send(peer, "end")
-            deadline = time.monotonic() + _END_S
+            deadline = time.monotonic() + (0.0 if self._has_no_time else _END_S)
             while waiting and not self.process_ended and time.monotonic() < deadline:  # its workers end in order
                 for key, _ in self._selector.select(_CHECK_S):
                     self._take_in(key.fileobj, lambda peer, message: None, key.data)

@@ -25,6 +25,8 @@ class ToldOfScript:
     """It has no ``__main__`` guard, and a worker that was spawned has begun to train."""
     loaderless: dict[str, Any] | None = None
     """What is known of a training without a loader: see :mod:`pipetune.hook.loaderless`."""
+    worker_signal: int | None = None
+    """It has ended a loader worker, of which the script has got an exception; ``None``: nothing is known of one."""
     complaints: list[str] = field(default_factory=list)
     loaders_made: list[str] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
@@ -48,6 +50,9 @@ class ToldOfScript:
             self.refused = str(message.get("message"))
         elif kind == "unguarded":
             self.unguarded = True
+        elif kind == "lost_worker":
+            number = message.get("signal")
+            self.worker_signal = number if isinstance(number, int) else None
         elif kind == "loaderless":
             self.loaderless = dict(message)
         elif kind == "complaint":

@@ -103,6 +103,8 @@ REFUSED: tuple[tuple[Case, str], ...] = (
     (("T.Compose([T.RandomResizedCrop(64, interpolation=T.InterpolationMode.BICUBIC), T.ToTensor()])", "", "data"),
      "not bilinear"),
     (("T.Compose([T.RandomResizedCrop(64, antialias=False), T.ToTensor()])", "", "data"), "not antialiased"),
+    ((SIMPLE, "data.rng = random.Random(0)", "data"), "random generators of its own (rng)"),
+    ((SIMPLE, "data.transform.transforms[1].drawn_by = torch.Generator()", "data"), "of its own (drawn_by)"),
     ((SIMPLE, "", "[1, 2]"), "no torchvision ImageFolder"),
 )  # fmt: skip
 

@@ -40,6 +40,17 @@ def test_a_step_after_the_end_was_told_is_the_epochs() -> None:
     assert epochs.spans[1] == (700 * MS, 800 * MS)
 
 
+@pytest.mark.parametrize("ended", [True, False], ids=["after an epoch's end", "in the middle of one"])
+def test_a_loop_that_iterates_anew_twice_before_a_batch_has_one_gap(ended: bool) -> None:
+    epochs = Epochs()
+    if ended:
+        epochs.end(100 * MS, 100 * MS, batches=5)
+    for now_ms in (300, 350):
+        epochs.begin(now_ms * MS, 100 * MS, 5)
+    assert epochs.skipped_ns == 250 * MS
+    assert epochs.spans == [(100 * MS, 300 * MS), (300 * MS, 350 * MS)]
+
+
 def test_an_epoch_that_was_left_early_ends_with_its_last_step_that_is_known() -> None:
     epochs = Epochs()
     epochs.begin(500 * MS, 80 * MS, batches=3)

@@ -52,7 +52,7 @@ def test_a_function_that_writes_from_compiled_code(place: Path, monkeypatch: pyt
     assert [(Path(entry.path).name, entry.kind) for entry in read_entries(kept / JOURNAL)] == [
         ("one", "changed"), ("new", "created"),
     ]  # fmt: skip
-    assert put_back(kept, kept / "aside").failures == ()
+    assert put_back(kept, kept / "aside").failures == {}
     assert (place / "one").read_text() == "mine: one"
 
 

@@ -316,3 +316,19 @@ def test_workers_that_fail_when_they_are_started_fail_the_candidate() -> None:
     loop.run()
     assert loop.channel.kinds("failure", "result") == ["failure", "result"]
     assert each_once_an_epoch(loop)
+
+
+@pytest.mark.parametrize("count", [8, 40, 200])
+def test_an_epoch_of_a_loader_that_tells_no_length_is_as_long_as_ever_where_it_ends_before_long(count: int) -> None:
+    requests = [measure("ceiling"), measure("baseline"), measure(workers=1), measure("ceiling")]
+    loop = stream_loop(*requests, END, count=count)
+    loop.run()
+    assert len(loop.channel.of("result")) == 4
+    assert set(loop.epochs) == {count // 4}
+
+
+def test_the_ceiling_does_not_wait_for_the_end_of_an_endless_epoch() -> None:
+    loop = stream_loop(measure("ceiling"), END, count=100_000)
+    loop.run()
+    assert len(loop.channel.of("result")) == 1
+    assert loop.epochs == []

@@ -185,3 +185,16 @@ def test_an_error_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(CannotResizeError):
         kept.resize(6)
     assert {size_of(kept.hand_out()) for _ in range(3)} == {3}
+
+
+def test_batches_that_take_the_place_of_kept_ones_come_in_the_size_that_was_asked_for() -> None:
+    kept = KeptBatches()
+    kept.keep([images(), labels()])
+    kept.resize(5, 3)
+    kept.replace([[images(), labels() + 10]])
+    assert kept.hand_out()[1].tolist() == [10, 10, 11, 11, 12]
+    with pytest.raises(CannotResizeError):
+        kept.replace([[images(2), labels(2)]])
+    assert kept.hand_out()[1].tolist() == [10, 10, 11, 11, 12], "they stay"
+    kept.replace([])
+    assert len(kept) == 1

@@ -177,3 +177,21 @@ def test_of_two_loaders_that_one_call_has_made_only_the_one_that_is_trained_on_g
     script.train(both[0])
     iter(both[1])
     assert epochs == []
+
+
+def test_a_loop_that_counts_its_batches_and_keeps_its_iterator_goes_on_with_a_loader_made_anew(script: Script) -> None:
+    """As Lightning's, which may reload its loaders each epoch; one whose workers live on keeps its iterator."""
+    script.channel.requests = [dict(MEASURE)]
+    kept, epochs = [], []
+    for _ in range(4):
+        loader = script.loader(Numbers(20), shuffle=True, num_workers=1, persistent_workers=True)
+        iterators = [iter(loader), iter(loader)]
+        epochs.append([])
+        for _ in range(len(loader)):
+            epochs[-1] += next(iterators[-1])
+            script.step()
+        kept += [loader, *iterators]
+    assert epochs == [list(range(19, -1, -1))] * 4
+    assert script.session.trained is not None
+    assert script.session.trained.source.loader is loader
+    assert not script.session.trained.source.is_taken_beside  # type: ignore[union-attr]

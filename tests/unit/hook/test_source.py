@@ -239,6 +239,47 @@ def test_an_epoch_of_another_loader_of_the_script_has_that_ones_batches() -> Non
     assert source.length == 3
 
 
+class Fold(Numbers):
+    """Numbers from a first one on."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(8)
+        self.first = first
+
+    def __getitem__(self, index: int) -> int:
+        return self.first + super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 1}])
+def test_kept_batches_are_of_the_data_set_that_is_trained_on(workers: int, settings: dict[str, Any]) -> None:
+    source = source_of(Numbers(12), batch_size=2, num_workers=workers)
+    source.switch(settings)
+    source.kept.keep(source.next())
+    source.kept.keep(source.next())
+    source.replay()
+    rest(source)
+    source.begin_epoch(source_of(Fold(100), batch_size=2).loader)
+    assert rest(source) == [[100, 101], [102, 103]] * 2
+    source.begin_epoch()
+    assert source.inner is None
+    source.switch({})
+    assert rest(source) == [[100, 101], [102, 103], [104, 105], [106, 107]], "each of the epoch comes once"
+    source.begin_epoch(source_of(Fold(200), batch_size=2).loader)
+    assert source.next() == [200, 201]
+    source.replay()
+    assert rest(source) == [[202, 203], [204, 205], [202, 203]]
+
+
+def test_kept_batches_stay_where_another_data_set_has_none_to_load() -> None:
+    source = source_of(Numbers(4), batch_size=2)
+    source.kept.keep(source.next())
+    source.replay()
+    rest(source)
+    source.begin_epoch(source_of(Damaged(6), batch_size=6).loader)
+    assert rest(source) == [[0, 1]], "no error that the loop did not ask for"
+
+
 def test_a_sampler_of_the_scripts_own_decides_how_long_an_epoch_is() -> None:
     class Shrinking:
         rounds = 0

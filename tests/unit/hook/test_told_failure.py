@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.hook.told_failure import describe_failure
+from pipetune.hook.told_failure import describe_failure, tell_of_lost_worker
 
 
 def worker(code: int | None) -> Any:
@@ -46,6 +46,15 @@ def test_how_a_worker_has_ended_is_told_where_the_error_is_about_that(
     error: Exception, codes: tuple[int | None, ...], signal: int | None
 ) -> None:
     assert describe_failure(raised(error), source(*codes))["worker_signal"] == signal
+
+
+def test_a_script_that_gets_the_error_itself_tells_of_a_signal_alone() -> None:
+    sent: list[tuple[str, dict[str, Any]]] = []
+    channel: Any = SimpleNamespace(send=lambda kind, **fields: sent.append((kind, fields)))
+    tell_of_lost_worker(channel, StopIteration(), source(-9).inner)
+    tell_of_lost_worker(channel, ValueError("no data"), source(-9).inner)
+    tell_of_lost_worker(channel, EOFError(), source(None, -11).inner)
+    assert sent == [("lost_worker", {"signal": 11})]
 
 
 def test_another_librarys_workers_tell_nothing() -> None:

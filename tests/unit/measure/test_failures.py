@@ -120,13 +120,19 @@ def test_a_line_that_locks_pages_tells_what_ran_out() -> None:
 
 @pytest.mark.parametrize(
     ("returncode", "kind", "expected"),
-    [(-signal.SIGSEGV, "crashed", "SIGSEGV"), (-signal.SIGKILL, "killed", "memory"), (3, "crashed", "exit code 3")],
+    [(-signal.SIGSEGV, "crashed", "SIGSEGV"), (-signal.SIGKILL, "killed", "SIGKILL"), (3, "crashed", "exit code 3")],
 )
 def test_a_child_without_a_last_word(returncode: int, kind: str, expected: str) -> None:
     failure = failures.from_exit(returncode, "timed", "last words")
     assert failure.kind == kind
     assert expected in failure.message
     assert failure.stderr_tail == "last words"
+
+
+def test_a_child_that_was_killed_is_told_with_what_the_kernel_counts() -> None:
+    assert "memory runs out" in (failures.from_exit(-signal.SIGKILL, "timed", "").hint or "")
+    assert "something else" in (failures.from_exit(-signal.SIGKILL, "timed", "", 0).hint or "")
+    assert failures.from_exit(-signal.SIGKILL, "timed", "", 1).kind == "out_of_memory"
 
 
 def test_what_nobody_could_catch_is_read_from_the_last_words() -> None:

@@ -204,3 +204,35 @@ def test_nothing_of_what_was_ended_stays_in_shared_memory(start: Start, tmp_path
     process.stdin.close()
     process.wait(30)
     assert [name for name in names if name.exists()] == []
+
+
+WORKER = """
+import os, sys, time
+if not os.fork():
+    open(f"/dev/shm/torch_{os.getpid()}_1_0", "wb").close()
+    with open(sys.argv[1] + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(sys.argv[1] + ".new", sys.argv[1])
+    time.sleep(2)
+    os._exit(1)
+os.wait()
+sys.exit(3)
+"""
+
+
+def test_a_file_of_a_process_that_has_ended_before_the_command_does_not_stay_either(
+    start: Start, tmp_path: Path
+) -> None:
+    """torch leaves the file of a batch for which there was no room; the script then ends by itself."""
+    process = start(*PYTHON, WORKER, str(tmp_path / "pid"))
+    name = Path(f"/dev/shm/torch_{pid_in(tmp_path / 'pid')}_1_0")
+    stranger = Path(f"/dev/shm/torch_{os.getpid()}_{name.name.split('_')[1]}_0")
+    stranger.touch()
+    try:
+        assert news(process, 2)[1] == {"exit": 3}
+        process.wait(30)
+        assert not name.exists()
+        assert stranger.exists()
+    finally:
+        stranger.unlink()
+        name.unlink(missing_ok=True)

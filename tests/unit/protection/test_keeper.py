@@ -22,9 +22,9 @@ from tests.unit.protection.kept_trees import KeptCalls, change_at_random, descri
 def test_random_changes_are_put_back(root: Path, folder: Path, calls: KeptCalls, seed: int) -> None:
     before = describe_tree(root)
     done = change_at_random(root, calls, seed, 40)
-    assert put_back.put_back(folder, folder / "kept") == ((), ()), done
+    assert put_back.put_back(folder, folder / "kept") == ({}, ()), done
     assert describe_tree(root, list(before)) == before, done
-    assert put_back.put_back(folder, folder / "kept") == ((), ())
+    assert put_back.put_back(folder, folder / "kept") == ({}, ())
     assert describe_tree(root, list(before)) == before, "once more"
 
 
@@ -83,7 +83,7 @@ def test_contents_are_put_back_from_another_file_system(
     monkeypatch.setattr(calls.keeper, "_device", -1)
     before = describe_tree(root)
     done = change_at_random(root, calls, seed, 40)
-    assert put_back.put_back(folder, folder / "kept") == ((), ()), done
+    assert put_back.put_back(folder, folder / "kept") == ({}, ()), done
     after = describe_tree(root, list(before))
     assert {name: state[:2] for name, state in after.items()} == {name: state[:2] for name, state in before.items()}
 
@@ -178,11 +178,11 @@ def test_a_copy_that_finds_no_room_at_its_place_stays_and_is_named(
     with monkeypatch.context() as patch:
         patch.setattr(put_back, "_replace", refuse)
         patch.setattr(put_back, "copy_file", refuse)
-        (note,) = put_back.put_back(folder, folder / "kept").failures
+        (note,) = put_back.put_back(folder, folder / "kept").failures.values()
     copy = folder / COPIES / "000000"
-    assert note == f"{root / 'two'} could not be put back (No space left on device); as it was, it is in {copy}"
+    assert note == f"{root / 'two'} could not be put back (No space left on device); its first version is in {copy}"
     assert copy.read_text() == "content of two\n" * 2
-    assert put_back.put_back(folder, folder / "kept") == ((), ())
+    assert put_back.put_back(folder, folder / "kept") == ({}, ())
     assert (root / "two").read_text() == "content of two\n" * 2
 
 

@@ -12,6 +12,7 @@ from pipetune.protection import put_back
 from pipetune.protection.keeper import Keeper
 from pipetune.protection.kept_files import list_kept, settle_kept
 from pipetune.protection.state import COPIES, JOURNAL, ProtectionFolder
+from pipetune.protection.words import describe_written
 from tests.unit.protection.kept_trees import KeptCalls, describe_tree
 
 
@@ -31,13 +32,13 @@ def test_a_file_that_was_changed_after_the_script_had_ended_stays(
         later = ended_ns
     assert list_kept(folder, "supervised", ended_ns).changed == (str(root / "seven"),)
     failures, notes = put_back.put_back(folder, tmp_path / "aside", ended_ns)
-    assert failures == ()
+    assert failures == {}
     assert sum("changed after the script had ended, and stays" in note for note in notes) == 3
     for name in ("two", "b/one-again", "b/five", "b/six"):
         assert (root / name).read_text() == "trained for two days"
     assert (root / "seven").read_text() == "content of seven\n" * 7
     assert (tmp_path / "aside" / str(root / "two").lstrip("/")).read_text() == "content of two\n" * 2
-    assert put_back.put_back(folder, tmp_path / "aside", ended_ns).failures == ()
+    assert put_back.put_back(folder, tmp_path / "aside", ended_ns).failures == {}
     assert (root / "two").read_text() == "trained for two days"
 
 
@@ -50,7 +51,7 @@ def test_a_name_of_a_file_that_was_changed_later_by_another_name(
     while later <= ended_ns:
         (root / "b/one-again").write_text("trained for two days")
         later = (root / "b/one-again").stat().st_ctime_ns
-    assert put_back.put_back(folder, tmp_path / "aside", ended_ns).failures == ()
+    assert put_back.put_back(folder, tmp_path / "aside", ended_ns).failures == {}
     assert (root / "b/one-again").read_text() == "trained for two days"
     assert (root / "one").read_text() == "content of one\n"
 
@@ -67,11 +68,11 @@ def test_what_nobody_of_the_script_asked_to_write_is_set_aside(
     (root / "seven").write_text("by the user's editor")
     (root / "b/five").unlink()
     failures, (note,) = put_back.put_back(folder, tmp_path / "aside")
-    assert failures == ()
+    assert failures == {}
     assert describe_tree(root, list(before)) == before
     aside = [path for path in (tmp_path / "aside").rglob("*") if path.is_file()]
     assert [path.read_text() for path in aside] == ["by the user's editor"]
-    assert note.startswith("1 file was changed by something other than the script's Python; what was written is in")
+    assert note.startswith("1 file of yours was changed by something other than the script's Python, perhaps by you")
 
 
 def test_after_a_power_cut_nothing_is_put_back_from_half_a_copy(tmp_path: Path, root: Path) -> None:
@@ -89,7 +90,7 @@ def test_after_a_power_cut_nothing_is_put_back_from_half_a_copy(tmp_path: Path, 
     assert [note.partition(" (")[0].rpartition("/")[2] for note in settled.written.notes[:1]] == [
         "two could not be put back"
     ]
-    assert "1 lines of the journal are damaged" in settled.written.notes[1]
+    assert "1 line of the journal cannot be read" in settled.written.notes[1]
     assert (root / "two").read_text() == "new"
     assert (root / "seven").read_text() == "content of seven\n" * 7
 
@@ -107,7 +108,7 @@ def test_a_file_of_a_folder_that_was_read_only(root: Path, folder: Path, calls: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", rename)
-        assert put_back.put_back(folder, folder / "kept") == ((), ())
+        assert put_back.put_back(folder, folder / "kept") == ({}, ())
     assert (root / "b/five").read_text() == "content of b/five\n" * 5
     assert (root / "b").stat().st_mode & 0o777 == 0o555
     (root / "b").chmod(0o755)
@@ -138,3 +139,28 @@ def test_files_are_put_back_where_the_script_has_filled_the_disk(
     assert (written.changed, written.removed) == ((str(root / "two"),), (str(root / "seven"),))
     assert (root / "two").read_text() == "content of two\n" * 2
     assert (root / "seven").exists()
+
+
+def test_what_could_not_be_put_back_is_not_said_to_be_as_before_and_not_for_ever(
+    root: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    protection = ProtectionFolder(run)
+    calls = KeptCalls(Keeper(str(protection.path)))
+    calls.write(str(root / "two"), b"new", os.O_TRUNC)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(put_back, "_restore", refuse)
+        settled = settle_kept(protection, "supervised")
+    assert (settled.is_complete, settled.written.unrestored) == (False, (str(root / "two"),))
+    (line,) = describe_written(settled.written, str(root))
+    assert line.startswith(f"{root / 'two'} could not be put back (No space left on device); its first version is in")
+    settled = settle_kept(protection, "supervised")
+    assert describe_written(settled.written, str(root)) == [
+        "the script wrote or removed 1 file of yours, which is as it was before: two"
+    ]
+    protection.close()

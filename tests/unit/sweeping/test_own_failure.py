@@ -7,7 +7,7 @@ import pytest
 
 from pipetune.errors import FailsAgainError
 from pipetune.records.sweep import Failure, Outcome
-from pipetune.sweeping.own_failure import check_script
+from pipetune.sweeping.own_failure import check_script, explain_no_ceiling
 from pipetune.sweeping.sweep_plan import Plan
 from tests.fakes import outcome
 from tests.unit.sweeping.bench import PLAN, Bench
@@ -45,6 +45,26 @@ def test_other_failures_are_the_candidates(plan: Plan, role: str, kind: str) -> 
     check_script(plan, [failed(role, kind)])
     check_script(plan, [failed("baseline", "crashed"), outcome()])
     check_script(plan, [])
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "begins"),
+    [
+        (SCRIPT, "crashed", "your script fails as it is, with its own settings: ValueError"),
+        (SCRIPT, "script_ended", "cannot measure what"),
+        (SCRIPT, "out_of_gpu_memory", "cannot measure what"),  # of the batches that are kept, maybe
+        (PLAN, "crashed", "cannot measure what"),
+    ],
+)
+def test_a_ceiling_that_cannot_be_measured_because_the_script_crashes_is_told_so(
+    plan: Plan, kind: str, begins: str
+) -> None:
+    failure = failed("ceiling", kind).failure
+    assert failure is not None
+    error = explain_no_ceiling(plan, failure)
+    assert isinstance(error, FailsAgainError)
+    assert error.message.startswith(begins)
+    assert error.hint == "try this"
 
 
 def test_a_script_without_a_guard_can_have_no_workers_unless_another_way_to_start_them_is_tried() -> None:

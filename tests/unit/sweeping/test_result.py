@@ -51,6 +51,13 @@ def valid(result: SweepResult) -> dict[str, Any]:
     return data
 
 
+def test_a_sweep_that_was_interrupted_did_not_end_by_itself() -> None:
+    """Though each candidate was tried, what confirms the best had not finished."""
+    ended: dict[str, Any] = {"complete": True, "goal": Goal(target=0.9, metric="goodput", effort="normal")}
+    assert sweep_result(CEILING, DEFAULT, TUNED, **ended).ended_because is not None
+    assert sweep_result(CEILING, DEFAULT, TUNED, **ended, stopped="interrupted").ended_because is None
+
+
 def test_a_sweep_that_met_its_target() -> None:
     data = valid(sweep_result(CEILING, DEFAULT, TUNED, BROKEN))
     assert data["status"] == "target_met"

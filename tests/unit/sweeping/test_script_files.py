@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from pipetune.errors import PipetuneError
-from pipetune.records.written import OVERLAY, WrittenFiles
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.protection.state import ProtectionFolder
+from pipetune.records.written import OVERLAY, SUPERVISED, WrittenFiles
+from pipetune.runs.open_sweeps import note_sweep
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.sweeping import script_files as module
 from pipetune.sweeping.script_files import ScriptFiles
@@ -45,6 +48,7 @@ class FakeProtection:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return create_run(tmp_path / "run", dataset_name="x", now=datetime(2026, 1, 1))
 
 
@@ -107,3 +111,25 @@ def test_writes_that_are_allowed_are_listed(folder: RunFolder, tmp_path: Path) -
     written = files.settle()
     assert (written.mechanism, written.changed) == ("none", (str(tmp_path / "model.pt"),))
     assert written.created == (str(tmp_path / "new"),)
+
+
+@pytest.mark.parametrize(("other_began_first", "is_refused"), [(True, True), (False, False)])
+def test_of_two_sweeps_that_begin_at_a_time_the_later_one_gives_way(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other_began_first: bool, is_refused: bool
+) -> None:
+    other = create_run(tmp_path / "other", dataset_name="x", now=datetime(2026, 1, 1))
+    begun = [ProtectionFolder(run.path) for run in (other, folder)]
+    for protection in begun:
+        protection.write_state(SUPERVISED, {})
+    note_sweep(other.path, [str(tmp_path)])
+    note = next((tmp_path / "data/pipetune/open-sweeps").iterdir())
+    time_s = 0 if other_began_first else 1 << 32
+    os.utime(note, (time_s, time_s))
+    if is_refused:
+        with pytest.raises(UsageError, match="still runs, and puts files"):
+            protected(folder, monkeypatch, WRITTEN)
+    else:
+        protected(folder, monkeypatch, WRITTEN)
+    for protection in begun:
+        protection.close()
+    other.close()

@@ -21,6 +21,16 @@ READY: dict[str, Any] = {
 }  # fmt: skip
 
 
+class FakeOomKills:
+    """The kernel has ended so many processes for want of memory since the start."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    def count_new(self) -> int | None:
+        return self._count
+
+
 class FakeSession:
     """Says what it is told to, whenever it is waited for."""
 
@@ -46,6 +56,8 @@ class FakeSession:
         self.last_lines = ""
         self.unguarded, self.loaderless, self.told_failure = False, None, False
         self.log = Path("run/script.log")
+        self.worker_signal: int | None = None
+        self.oom_kills = FakeOomKills(None)
         self.is_asked_to_stop: Callable[[], bool] = bool
         for name, value in attributes.items():
             setattr(self, name, value)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipetune.measure.script.ended import explain_end, explain_error, find_cause
+from pipetune.measure.script.ended import explain_end, explain_error, explain_hung, find_cause
 from pipetune.measure.script.protocol import CLOSED
-from tests.unit.measure.script.fake_session import FakeSession, as_session
+from tests.unit.measure.script.fake_session import FakeOomKills, FakeSession, as_session
 
 TRACEBACK = """Traceback (most recent call last):
   File "/job/train.py", line 30, in <module>
@@ -70,6 +70,8 @@ def test_the_exceptions_own_line_its_place_and_the_log_are_told() -> None:
         ("RuntimeError: received 0 items of ancdata", "out_of_files"),
         ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", "killed"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "out_of_gpu_memory"),
+        ("OSError: [Errno 12] Cannot allocate memory", "out_of_memory"),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3. GiB for an array", "out_of_memory"),
         ("AttributeError: Can't pickle local object 'main.<locals>.<lambda>'", "cannot_pickle"),
         ("OSError: [Errno 28] No space left on device", "out_of_disk"),
         ("ValueError: no data", "crashed"),
@@ -79,9 +81,14 @@ def test_a_scripts_failures_are_classified_as_candidates_are(error: str, kind: s
     cause = find_cause(as_session(FakeSession(exit_code=1, last_lines=TRACEBACK.format(error=error))))
     assert cause.kind == kind
     assert (cause.hint is None) is (kind == "crashed")
-    told = explain_error({"error": "X", "message": error.partition(": ")[2], "phase": "timed"}, "")
+    told = explain_error({"error": "X", "message": error.partition(": ")[2], "phase": "timed"}, "", None)
     assert told.kind == ("error" if kind == "crashed" else kind)
     assert told.hint == cause.hint
+
+
+def test_a_memory_error_without_words_is_one_of_memory() -> None:
+    cause = find_cause(as_session(FakeSession(exit_code=1, last_lines=TRACEBACK.format(error="MemoryError"))))
+    assert cause.kind == "out_of_memory"
 
 
 def test_the_cause_of_a_mere_crash_is_that_of_the_exception_before_it() -> None:
@@ -91,6 +98,58 @@ def test_the_cause_of_a_mere_crash_is_that_of_the_exception_before_it() -> None:
     cause = find_cause(as_session(FakeSession(exit_code=1, last_lines=first + chain + last)))
     assert cause.kind == "out_of_files"
     assert cause.words == "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly (/job/train.py:12)"
+
+
+@pytest.mark.parametrize(
+    ("oom_kills", "kind", "words"),
+    [(None, "killed", "the kernel does so"), (0, "killed", "something else has"), (2, "out_of_memory", "has ended it")],
+)
+@pytest.mark.parametrize("who", ["the script", "its worker", "a rank", "a worker of a script that goes on"])
+def test_who_has_killed_is_told_by_what_the_kernel_counts(
+    who: str, oom_kills: int | None, kind: str, words: str
+) -> None:
+    of_torch = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. "
+    report = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\n"
+    output = {"its worker": TRACEBACK.format(error=of_torch), "a rank": report}.get(who, "")
+    if who == "a worker of a script that goes on":
+        failure = explain_error({"error": "RuntimeError", "message": of_torch, "phase": "timed"}, "", oom_kills)
+    else:
+        code = -9 if who == "the script" else 1
+        fake = FakeSession(exit_code=code, process_ended=True, last_lines=output, oom_kills=FakeOomKills(oom_kills))
+        failure = explain_end(as_session(fake), "timed")
+    assert failure.kind == kind
+    assert words in (failure.hint or "")
+
+
+def test_a_worker_whose_end_the_exception_does_not_name_is_told_with_its_signal() -> None:
+    lines = TRACEBACK.format(error="EOFError")
+    fake = FakeSession(exit_code=1, process_ended=True, last_lines=lines, worker_signal=11)
+    failure = explain_end(as_session(fake), "timed")
+    assert failure.kind == "crashed"
+    assert failure.message.endswith("EOFError (/job/train.py:12); a loader worker was killed by SIGSEGV")
+
+
+def test_a_script_that_hangs_is_told_with_the_exception_that_it_has_printed() -> None:
+    lines = TRACEBACK.format(error="AttributeError: Can't pickle local object 'f'")
+    failure = explain_hung(as_session(FakeSession(last_lines=lines)), "timed", 9.0)
+    assert failure.kind == "hung"
+    assert "; the last exception that it printed: AttributeError: Can't pickle local object 'f'" in failure.message
+    assert (failure.hint or "").endswith("see its output in run/script.log")
+    assert "exception" not in explain_hung(as_session(FakeSession()), "timed", 9.0).message
+
+
+def test_a_hint_goes_with_the_path_of_the_output() -> None:
+    lines = TRACEBACK.format(error="OSError: [Errno 24] Too many open files")
+    failure = explain_end(as_session(FakeSession(exit_code=1, process_ended=True, last_lines=lines)), "timed")
+    assert failure.hint is not None
+    assert failure.hint.startswith("raise the limit (ulimit -n")
+    assert failure.hint.endswith("; see its output in run/script.log")
+
+
+def test_a_worker_that_has_crashed_is_not_said_to_be_out_of_memory() -> None:
+    text = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault. "
+    cause = find_cause(as_session(FakeSession(exit_code=1, last_lines=TRACEBACK.format(error=text))))
+    assert (cause.kind, cause.hint) == ("crashed", None)
 
 
 @pytest.mark.parametrize("code", [-7, 135])
@@ -141,7 +200,7 @@ def test_a_worker_that_has_died_is_told_with_what_has_ended_it(
 ) -> None:
     text = "DataLoader worker (pid(s) 7) exited unexpectedly" if error == "RuntimeError" else "[Errno 104] reset"
     message = {"error": error, "message": text, "phase": "timed", "worker_signal": number}
-    failure = explain_error(message, "")
+    failure = explain_error(message, "", None)
     assert failure.kind == kind
     assert words in failure.message
 
@@ -152,6 +211,6 @@ def test_an_error_in_the_users_code_is_told_with_its_place() -> None:
     )
     text = 'Traceback (most recent call last):\n  File "/v/lib/python3.11/site-packages/torch/x.py", line 1, in f\n'
     message = {"error": "RuntimeError", "message": "RuntimeError: stack", "phase": "timed", "traceback": text + worker}
-    assert explain_error(message, "").message == (
+    assert explain_error(message, "", None).message == (
         "RuntimeError: stack expects a non-empty TensorList (/job/train.py:12)"
     )

@@ -66,7 +66,10 @@ def test_a_message_that_begins_on_the_next_line_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("error", ["KeyboardInterrupt", "AssertionError", "_pickle.PicklingError: no", "zlib.error: x"])
+@pytest.mark.parametrize(
+    "error",
+    ["KeyboardInterrupt", "AssertionError", "_pickle.PicklingError: no", "zlib.error: x", "main.<locals>.BadLabel: -1"],
+)
 def test_exceptions_of_all_names_are_known(error: str) -> None:
     assert found(traceback(error)).text == error
 
@@ -123,6 +126,13 @@ Root Cause (first observed failure):
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 ============================================================
 """
+
+
+def test_a_rank_that_has_exited_without_a_word_is_told_and_not_what_its_peers_say_of_that() -> None:
+    peer = prefixed("[rank0]: ", traceback("RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:16587."))
+    report = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 3 (pid: 7)\n"
+    assert words(peer + report) == "exit code 3 (rank 1)"
+    assert words(peer.replace("Connection closed by", "no") + report).startswith("RuntimeError")
 
 
 def test_richs_boxes_are_read() -> None:

@@ -66,6 +66,19 @@ def test_a_rank_that_ends_before_the_others_train_is_told() -> None:
     assert "rank 2 of the script had ended" in refused(session).message
 
 
+def test_a_rank_that_has_ended_is_told_with_its_exception() -> None:
+    error = (
+        'Traceback (most recent call last):\n  File "/job/train.py", line 9, in main\n    f()\nValueError: no data\n'
+    )
+    session = FakeSession("lost", lost=1, last_lines="".join(f"[rank1]: {line}\n" for line in error.splitlines()))
+    session.add(ranks=2)
+    told = refused(session)
+    assert told.message == (
+        "rank 1 of the script had ended before all of them trained: ValueError: no data (/job/train.py:9, rank 1)"
+    )
+    assert told.hint == "its output is in run/script.log"
+
+
 def test_a_python_that_is_too_old_is_refused_with_its_version() -> None:
     error = refused(FakeSession(too_old="3.8"))
     assert "3.8" in error.message

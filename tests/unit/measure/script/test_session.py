@@ -228,6 +228,25 @@ def test_the_end_is_asked_for_and_a_script_may_end_by_itself(open_session: Open,
     session.close()
 
 
+@pytest.mark.parametrize(("then", "is_asked"), [("time.sleep(0)", False), ("say(c, 'resting')", True)])
+def test_one_that_is_measured_is_ended_without_being_waited_for(
+    open_session: Open, tmp_path: Path, then: str, is_asked: bool
+) -> None:
+    """It would take up the request to end after its measurement at the earliest."""
+    end = tmp_path / "end"
+    session = open_session(
+        f"c = connect(); say(c, 'ready', rank=0, ranks=1); c.recv(1000); {then}; "
+        "say(c, 'steps', rows=[]); got = wait_for_end(c); got and open(sys.argv[1], 'wb').write(got)",
+        str(end),
+    )
+    session.wait(lambda: session.all_ready, 30.0, lambda *_: None)
+    session.send(session.ready[0], "measure")
+    messages: list[dict[str, Any]] = []
+    session.wait(lambda: any(m["type"] == "steps" for m in messages), 30.0, lambda _, m: messages.append(m))
+    session.close()
+    assert end.exists() is is_asked
+
+
 def test_one_that_does_not_is_ended_with_all_it_has_started(
     open_session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
