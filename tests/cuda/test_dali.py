@@ -57,7 +57,7 @@ with pipetune.open_loader(chosen, sys.argv[1], image_size=32, device="cuda:1") a
     found["trained"] = right(loader)
 # After a sweep with an emulated accelerator, in which the CPU decoded.
 choice.load = lambda path: SimpleNamespace(
-    path=path, recommended_key=chosen.key, outcomes=[SimpleNamespace(candidate=chosen)],
+    path=path, result={}, recommended_key=chosen.key, outcomes=[SimpleNamespace(candidate=chosen)],
     info={"workload": {"accelerator": {"kind": "emulated"}, "dataset": sys.argv[1]}})
 with pipetune.open_loader("run", sys.argv[1], image_size=32, device="cuda:1") as loader, torch.cuda.device(1):
     found["after_emulated"] = right(loader)
