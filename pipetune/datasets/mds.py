@@ -191,7 +191,7 @@ class IndexDifferences(NamedTuple):
 
     missing: list[str]
     unnamed: list[str]
-    """They are there, and streaming does not read them: another writer, or an earlier one, has left them."""
+    """Shards that streaming does not read, because another writer, or an earlier one, has left them there."""
 
 
 def compare_with_index(folder: str, shards: Sequence[str]) -> IndexDifferences:

@@ -109,7 +109,7 @@ class Division:
         workers = worker_pids(iterator)
         if workers and workers not in self._iterators:
             self._iterators.append(workers)
-        faults = (self._find_fault_of(each) for each in self._iterators)
+        faults = (self._judge_workers(each) for each in self._iterators)
         return next((fault for fault in faults if fault is not None), None) or self.epochs.find_fault()
 
     def is_undivided(self, iterator: Any, loader: Any) -> bool:
@@ -128,7 +128,8 @@ class Division:
         prepared = getattr(loader, "worker_init_fn", None) is not None
         return not prepared and not any(report["asked"] for report in first)
 
-    def _find_fault_of(self, workers: frozenset[int]) -> str | None:
+    def _judge_workers(self, workers: frozenset[int]) -> str | None:
+        """Why the workers of one iterator do not divide their samples; ``None``: they do, or that is not known."""
         reports = self._read(workers)
         asked = [report for report in reports if "asked" in report]
         if len(workers) == 1:

@@ -46,7 +46,7 @@ class Source:
         self.epoch_batches: int | None = None
         """Batches of a whole epoch with the present settings, once one has ended."""
         self._own_batches: int | None = None
-        """Of the last whole epoch with the script's own settings."""
+        """Batches of the last whole epoch with the script's own settings."""
         self.delivered = 0
         """Batches of this epoch that the loop has got."""
         self.whole = True

@@ -130,8 +130,8 @@ class PackPlan:
     audit: Audit | None = None
     """The account of the source; ``None``: an earlier version made the plan."""
     empty_classes: int = 0
-    """Of a folder of classes: classes without an image before others that have some. ``ImageFolder`` counts folders, so
-    that it gives those others lower labels than the source has."""
+    """Number of class folders without an image that come before others with some. ``ImageFolder`` counts the folders of
+    the pack, and gives those others lower labels than the source has. 0 where the source is no folder of classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class ScriptOption:
     override: bool = False
     """Written as ``data.num_workers=8`` (Hydra), and not as ``--workers 8``."""
     comes_first: bool = False
-    """It has to stand before the program's other words: behind them it would be a subcommand's, or part of the rest."""
+    """The option stands before the program's other words: behind them it would be a subcommand's, or of the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

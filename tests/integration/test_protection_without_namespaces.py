@@ -197,7 +197,7 @@ def test_a_program_in_c(protection: Supervision | Guard, start: Start, job: Path
 
 
 def test_torch_save_and_safetensors(protection: Supervision | Guard, start: Start, job: Path) -> None:
-    pytest.importorskip("safetensors")
+    pytest.importorskip("safetensors", reason="the script saves with safetensors")
     before = describe_tree(job)
     code = (
         "import torch\nfrom safetensors.torch import save_file\ntorch.save({'x': torch.ones(9)}, 'two')\n"

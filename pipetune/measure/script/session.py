@@ -60,7 +60,7 @@ class Peer:
     """The same, of one whose connection is closed."""
     closed: bool = False
     waits: bool = False
-    """It has nothing to do until it is sent a request, so that it obeys one at once."""
+    """The process waits for a request, and obeys one at once."""
 
 
 def _opened_for_us(log: Path) -> IO[bytes]:
@@ -102,7 +102,7 @@ class ScriptSession(ToldOfScript):
         """Rank of a process that trained, and has closed its connection."""
         self._lost_s = 0.0
         self._has_no_time = False
-        """It has to end at once, because it fills the disk."""
+        """The script has to end at once, because it fills the disk."""
         self._ends = contextlib.ExitStack()
         self._folder = str(self._ends.enter_context(temporary_folder("script")))
         self._scratch = os.path.join(self._folder, "scratch")

@@ -26,7 +26,7 @@ class ToldOfScript:
     loaderless: dict[str, Any] | None = None
     """What is known of a training without a loader: see :mod:`pipetune.hook.loaderless`."""
     worker_signal: int | None = None
-    """It has ended a loader worker, of which the script has got an exception; ``None``: nothing is known of one."""
+    """Signal that has ended a loader worker, of which the script has got an exception; ``None``: none is known."""
     complaints: list[str] = field(default_factory=list)
     loaders_made: list[str] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)

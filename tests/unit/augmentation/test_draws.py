@@ -19,7 +19,7 @@ def by_operation(draws: Draws) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("recipe", [RANDAUGMENT, TRIVIALAUGMENT])
 def test_operations_and_magnitudes_are_torchvisions(recipe: str) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2")
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason="compared with torchvision")
     theirs = {RANDAUGMENT: v2.RandAugment(magnitude=9), TRIVIALAUGMENT: v2.TrivialAugmentWide()}[recipe]
     assert tuple(theirs._AUGMENTATION_SPACE) == OPERATIONS
     for name, values in by_operation(draw(recipe, 0, MANY, SIZE)).items():

@@ -13,7 +13,7 @@ LABELS = np.array([2, 0, 1, 1, 2])
 
 
 def torchvisions(images: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
-    v2 = pytest.importorskip("torchvision.transforms.v2")
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason="compared with torchvision")
     theirs = v2.MixUp(alpha=0.2, num_classes=3)
     labels = torch.from_numpy(LABELS)
     params = {"labels": labels, "batch_size": len(labels), "lam": share}

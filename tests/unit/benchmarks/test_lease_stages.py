@@ -34,7 +34,7 @@ def findings(tmp_path: Path) -> Findings:
 
 
 def test_pictures_with_the_same_error_are_named_together() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the stages train with torch")
     from benchmarks.gpu.parity import list_problems
 
     rows = {"a.jpg": {"error": "E"}, "b.jpg": {"mean": 0.3}, "c.jpg": {"error": "E"}, "d.jpg": {"mean": 0.1}}
@@ -110,7 +110,7 @@ class Bursts:
 
 
 def test_rates_are_of_whole_rounds_and_without_what_was_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the stages train with torch")
     from benchmarks.gpu import decode_rates
 
     clock = Clock()

@@ -149,7 +149,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_lag_of_more_than_a_period_is_found_in_a_wave_of_several_periods() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the stages train with torch")
     from benchmarks.gpu.square_wave import PARTS
 
     edges_us: list[tuple[float, bool]] = []
