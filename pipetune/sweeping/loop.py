@@ -30,6 +30,7 @@ from pipetune.sweeping.next_proposal import (
     SoFar,
     has_own_start,
     has_time_for,
+    is_dear,
     name_role,
     needs_ceiling,
     needs_new_process,
@@ -52,11 +53,6 @@ _BAD_IMAGE = "an image does not decode"
 _SPEED_HOLDS_S = 2.0
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
-
-
-#: A script's ceiling that took longer (s) is not repeated to see a steadier one: its steps are slow, and one that is
-#: too low is repeated once a candidate has refuted it.
-_DEAR_CEILING_S = 15.0
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
 Save = Callable[[Outcome, Recording], None]
@@ -172,7 +168,7 @@ class _Bench:
         for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
             if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
                 return
-            if self._ceiling and self._ceiling.measurement and self._is_dear(self._ceiling):
+            if self._ceiling and self._ceiling.measurement and is_dear(self._plan, self._ceiling):
                 return
             for outcome in self._measure(
                 Proposal(candidate=search.baseline(self._plan.space), why="the ceiling"), "ceiling", attempt, workload
@@ -187,9 +183,6 @@ class _Bench:
                     self._ceiling = measured[-1]
                     return
                 raise explain_no_ceiling(self._plan, failure)
-
-    def _is_dear(self, ceiling: Outcome) -> bool:
-        return self._plan.in_script and ceiling.wall_s > _DEAR_CEILING_S
 
     def measure_ceilings_of_other_batches(self) -> Iterator[Outcome]:
         """With other batch sizes; one that does not fit on the device fails, and the sweep goes on."""

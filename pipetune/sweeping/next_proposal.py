@@ -19,6 +19,9 @@ USUAL_S, USUAL_STARTS = 60.0, 3
 #: Unless the search is thorough, candidates begin no further turn in the user's running script after so much of the
 #: sweep (s), the set-up not counted, so that :data:`USUAL_S` includes the confirmation.
 MAX_TURNS_BEGIN_S = 40.0
+#: A script's ceiling that took longer (s) is measured again only where a candidate has refuted it: its steps are slow
+#: or unequal, and three of them would take most of :data:`USUAL_S`.
+MAX_REPEATED_CEILING_S = 10.0
 #: How often a ceiling is measured again in a sweep because candidates were faster, at most.
 MAX_REPEATED_CEILINGS = 2
 
@@ -137,11 +140,18 @@ def needs_ceiling(plan: Plan, block: int, so_far: SoFar) -> bool:
     """
     if not block or any(outcome.block == block for outcome in so_far.ceilings):
         return False
+    if any(is_dear(plan, outcome) for outcome in so_far.ceilings):
+        return False
     begun = any(outcome.block or not outcome.forked for outcome in so_far.ceilings)
     if plan.in_script and (begun or not has_own_start(plan, propose_ceiling(plan, block), so_far.candidates)):
         return False  # once, in the running script: later, or where that ends too soon, it takes a start of its own
     accelerator = plan.conditions.workload.accelerator
     return accelerator.kind != "emulated" or bool(accelerator.scatter)
+
+
+def is_dear(plan: Plan, ceiling: Outcome) -> bool:
+    """Whether a script's ceiling took too long to be measured again without need."""
+    return plan.in_script and ceiling.wall_s > MAX_REPEATED_CEILING_S
 
 
 def has_own_start(plan: Plan, proposal: Proposal, candidates: Sequence[Outcome]) -> bool:

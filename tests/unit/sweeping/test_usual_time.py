@@ -75,3 +75,12 @@ def test_the_ceiling_is_not_measured_again_where_that_takes_starts_of_its_own() 
         ceilings = [replace(ceiling, forked=forked)]
         so_far = SoFar(candidates=side_by_side((200.0, 500.0), blocks=0), ceilings=ceilings, seconds=1.0)
         assert needs_ceiling(plan, block, so_far) is forked
+
+
+@pytest.mark.parametrize(("wall_s", "again"), [(4.0, True), (14.0, False)])
+def test_a_ceiling_that_takes_long_is_not_measured_again_before_the_confirmation(wall_s: float, again: bool) -> None:
+    workload = replace(PLAN.conditions.workload, accelerator=REAL)
+    plan = replace(SCRIPT, conditions=replace(PLAN.conditions, workload=workload))
+    ceilings = [replace(look(OWN, 1000.0), role="ceiling", wall_s=wall_s, forked=True)]
+    so_far = SoFar(candidates=side_by_side((200.0, 500.0), blocks=0), ceilings=ceilings, seconds=1.0)
+    assert needs_ceiling(plan, last_round(SPACE, GOAL) + 1, so_far) is again
