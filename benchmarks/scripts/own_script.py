@@ -13,7 +13,8 @@ within seconds. The promise holds where on two cores
    which is measured again in turn with it: the best of many noisy runs is better than it is. Where the median of three
    turns is below that, there are more; it is missed where the 95 % interval of the median is below 97 %;
 3. a sweep takes no more than three times the script's set-up, and 60 s;
-4. every sample is trained on once per epoch, files are as before, no process is left, and exit codes are right;
+4. every sample is trained on once per epoch, an earlier checkpoint in the script's folder is as before and each new
+   file is named, no process is left, and exit codes are right;
 5. sweeps of scripts that are awkward to measure (``benchmarks/scripts/endings.py``: epochs of two batches, loops that
    rely on ``len(loader)``, a single short epoch, two ranks on two cores, a step of three seconds) end in that time,
    too; where the script suffices as it is, in two set-ups and 30 s;
@@ -54,6 +55,8 @@ PAIRS = ((1, 2), (2, 2), (2, 4))
 GRID = (0, 1, 2, 3)
 QUICK = ("classic", "prefetcher", "two ranks, torchrun")
 SAME, INSIDE, BEST, COST = 0.03, 0.9, 0.97, 0.01
+#: A checkpoint that lies in the folder of each script before the sweep: the classic script writes one of this name.
+PRECIOUS, _PRECIOUS = "checkpoint.pth", b"the weights of last week"
 #: Interval of the gain of a script that is left as it is.
 UNCHANGED = (1.0, 1.0)
 #: Single runs of one script differ by more than the cost that is promised: it is judged by the median of so many.
@@ -119,14 +122,13 @@ def main(options: Namespace) -> bench.Result:
 def refuse(case: Case, data: Path, cwd: Path) -> Found:
     """Sweep a script that cannot be tuned: it is said why within seconds, and the script has written nothing."""
     one = Found()
-    before = files_in(cwd)
     done = sweep_script(case, data, cwd, one)
     if done.returncode != 1 or case.refused is None or case.refused not in done.stderr:
         one.wrong.append(f"the sweep ended with {done.returncode}: {done.stderr[-300:]}")
     if one.seconds > EXTRA_S:
         one.wrong.append(f"that took {one.seconds:.0f} s")
-    if files_in(cwd) != before:
-        one.wrong.append(f"files changed: {sorted(files_in(cwd) ^ before)}")
+    if files_in(cwd) != [PRECIOUS]:
+        one.wrong.append(f"the script's folder holds {files_in(cwd)}")
     if left_running(data):
         one.wrong.append(f"left running: {left_running(data)}")
     return one
@@ -135,19 +137,25 @@ def refuse(case: Case, data: Path, cwd: Path) -> Found:
 def sweep_script(case: Case, data: Path, cwd: Path, one: Found) -> subprocess.CompletedProcess[str]:
     """Sweep a script as a user would; the run folder and the JSON lie beside its folder."""
     out = cwd.parent / f"run-{cwd.name}"
+    (cwd / PRECIOUS).write_bytes(_PRECIOUS)
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "pipetune", "sweep", "--progress", "none", "--json", f"{out}.json", "--out", str(out),
          "--", *case.command(data)], cwd=cwd, env=bench.environment(), check=False, capture_output=True, text=True,
     )  # fmt: skip
     one.seconds = time.monotonic() - began
+    if (cwd / PRECIOUS).read_bytes() != _PRECIOUS:
+        one.wrong.append(f"{PRECIOUS} was overwritten")
+    written = out / "written.json"
+    named = json.loads(written.read_bytes())["created"] if written.exists() else []
+    if unnamed := sorted({str(cwd / name) for name in files_in(cwd)} - {str(cwd / PRECIOUS), *named}):
+        one.wrong.append(f"new files are not named: {unnamed}")
     return done
 
 
 def tune(case: Case, data: Path, cwd: Path, repeats: int) -> Found:
     """Sweep a script, then train with what was found, beside as it is and by hand."""
     one, out = Found(), cwd.parent / f"run-{cwd.name}"
-    before = files_in(cwd)
     swept = sweep_script(case, data, cwd, one)
     if swept.returncode:
         one.wrong.append(f"the sweep ended with {swept.returncode}: {swept.stderr[-300:]}")
@@ -156,8 +164,6 @@ def tune(case: Case, data: Path, cwd: Path, repeats: int) -> Found:
     result = json.loads(Path(str(out) + ".json").read_text())
     one.setup_s, one.stated = result["script"]["setup_s"], result["speedup"]
     one.interval, one.recommended = tuple(result["speedup_ci95"]), result["recommended"]["key"]
-    if files_in(cwd) != before:
-        one.wrong.append(f"files changed: {sorted(files_in(cwd) ^ before)}")
     if left_running(data):
         one.wrong.append(f"left running: {left_running(data)}")
     candidate = result["recommended"]["candidate"]
@@ -259,9 +265,9 @@ def both_ways(case: Case, data: Path, cwd: Path, settings: Sequence[tuple[int, i
     return rows
 
 
-def files_in(folder: Path) -> set[tuple[str, int]]:
-    """Files below a folder, with the time of their last change."""
-    return {(str(path.relative_to(folder)), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+def files_in(folder: Path) -> list[str]:
+    """Files below a folder, relative to it."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def left_running(data: Path) -> list[str]:
