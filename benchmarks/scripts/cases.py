@@ -39,15 +39,13 @@ class Case:
     """A part of what a sweep says of a script that it cannot tune; ``None``: it can."""
 
     def command(
-        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None, *,
-        kept: bool = False,
-    ) -> list[str]:  # fmt: skip
+        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None
+    ) -> list[str]:
         """The command that trains.
 
         Args:
             data: folder of images; of a script that reads shards they lie beside it.
             workers: other ones; ``None``: its own.
-            kept: they live on from epoch to epoch.
         """
         launch = [sys.executable]
         if self.ranks > 1:
@@ -62,7 +60,6 @@ class Case:
         return [
             *launch, str(SCRIPTS / self.file), *source, "--workers", str(self.workers if workers is None else workers),
             "--epochs", str(epochs), "--step-ms", str(STEP_MS), *([] if seen is None else ["--seen", str(seen)]),
-            *(["--keep-workers"] if kept else []),
         ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,7 @@ QUICK = ("classic", "prefetcher", "two ranks, torchrun")
 SAME, INSIDE, BEST, COST = 0.03, 0.9, 0.97, 0.01
 #: A checkpoint that lies in the folder of each script before the sweep: the classic script writes one of this name.
 PRECIOUS, _PRECIOUS = "checkpoint.pth", b"the weights of last week"
+_WORKERS = re.compile(r"(\w*)num_workers=args\.workers")
 #: Interval of the gain of a script that is left as it is.
 UNCHANGED = (1.0, 1.0)
 #: Single runs of one script differ by more than the cost that is promised: it is judged by the median of so many.
@@ -175,9 +177,9 @@ def tune(case: Case, data: Path, cwd: Path, repeats: int) -> Found:
     grid = {workers: rate_of(case, case.command(data, workers, EPOCHS), cwd, one) for workers in GRID}
     best = max(grid, key=lambda workers: grid[workers])
     rates: dict[str, list[float]] = {}
-    changed = case.command(data, candidate["num_workers"], EPOCHS, kept=candidate["keep_workers"])
+    changed = case.command(data, candidate["num_workers"], EPOCHS)
     if one.interval != UNCHANGED:  # pipetune run collects garbage where it changes a loader only
-        changed = by_hand(case, cwd.parent, changed)
+        changed = by_hand(case, cwd.parent, changed, kept=candidate["keep_workers"])
     commands = {
         "as it is": case.command(data, None, EPOCHS), "tuned": [*tuned, *case.command(data, None, EPOCHS)],
         "other workers": case.command(data, candidate["num_workers"], EPOCHS),
@@ -198,18 +200,24 @@ def tune(case: Case, data: Path, cwd: Path, repeats: int) -> Found:
     return one
 
 
-def by_hand(case: Case, folder: Path, command: Sequence[str]) -> list[str]:
+def by_hand(case: Case, folder: Path, command: Sequence[str], *, kept: bool) -> list[str]:
     """The command with a copy of the script that collects garbage before it makes its loaders.
 
-    That is the other change that ``pipetune run`` makes (``pipetune.hook.tuned``).
+    That is the other change that ``pipetune run`` makes (``pipetune.hook.tuned``). ``kept``: its workers live on from
+    epoch to epoch, too.
     """
     own = SCRIPTS / case.file
     before = "    args = parser.parse_args()\n"
     text = own.read_text()
     if before not in text:
         raise ValueError(f"{own} has no line {before.strip()!r}, after which garbage is to be collected")
+    text = text.replace(before, before + "    __import__('gc').collect()\n", 1)
+    if kept:
+        text, lines = _WORKERS.subn(r"\g<0>, \1persistent_workers=args.workers > 0", text, count=1)
+        if not lines:
+            raise ValueError(f"{own} has no line with num_workers=args.workers, beside which workers are to live on")
     edited = folder / f"by_hand_{case.file}"
-    edited.write_text(text.replace(before, before + "    __import__('gc').collect()\n", 1))
+    edited.write_text(text)
     return [str(edited) if word == str(own) else word for word in command]
 
 
