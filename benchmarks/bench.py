@@ -99,7 +99,10 @@ def machine() -> dict[str, Any]:
 
 
 def write(file: Path | None, name: str, holds: bool, numbers: Mapping[str, Any]) -> None:
-    """Write a result with machine and date; nothing where no file was asked for."""
+    """Write a result with machine and date; nothing where no file was asked for.
+
+    A number that could not be measured (NaN, infinity) is stored as ``null``.
+    """
     if file is None:
         return
     content = {
@@ -110,7 +113,9 @@ def write(file: Path | None, name: str, holds: bool, numbers: Mapping[str, Any])
         **numbers,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    # json writes NaN as a constant that no other program reads; its own reader can replace it.
+    storable = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    file.write_text(json.dumps(storable, indent=1, allow_nan=False) + "\n")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:

@@ -22,15 +22,13 @@ def main():
     parser.add_argument("--epochs", default=2, type=int)
     parser.add_argument("--images", default=0, type=int)
     parser.add_argument("--step-ms", default=20.0, type=float)
-    parser.add_argument("--keep-workers", action="store_true")
     parser.add_argument("--seen")
     args = parser.parse_args()
     torch.set_num_threads(1)
     train = Numbered(args.data, transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()]))
     if args.images:
         train = torch.utils.data.Subset(train, range(args.images))
-    keep = {"persistent_workers": True} if args.keep_workers else {}
-    loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, num_workers=args.workers, **keep)
+    loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, num_workers=args.workers)
     model = torch.nn.Linear(3, 10)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for epoch in range(args.epochs):
