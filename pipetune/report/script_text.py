@@ -11,7 +11,7 @@ from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD, python_start
 from pipetune.protection.words import describe_written
 from pipetune.records.redact import HIDDEN
-from pipetune.records.script import ScriptLoader, ScriptSummary, SettingOrigin
+from pipetune.records.script import ScriptLoader, ScriptOption, ScriptSummary, SettingOrigin
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.sourcetext.command_options import set_option
 from pipetune.stats.intervals import ratio_interval
@@ -67,7 +67,7 @@ def _needs_more(candidate: Candidate) -> bool:
 
 
 def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
-    """``'train.py:42: num_workers 4 -> 7 (written as args.workers), prefetch_factor 2 -> 4'``.
+    """``'train.py:42: num_workers 4 -> 7 (written as args.workers, the option --workers), prefetch_factor 2 -> 4'``.
 
     A value that is written elsewhere than in the loader's call is named by the place where it is.
     """
@@ -75,7 +75,8 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
     assert loader is not None
     where = _short(loader.where, summary.cwd)
     places: dict[str, list[str]] = {}
-    for name, (old, new) in changes_of(loader, candidate).items():
+    changes = changes_of(loader, candidate)
+    for name, (old, new) in changes.items():
         shown = loader.names.get(name, name)
         origin = summary.origins.get(name)
         if origin is not None:
@@ -85,7 +86,11 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
             )
             continue
         written = loader.written.get(name)
-        as_written = f" (written as {written})" if written is not None and written != repr(old) else ""
+        as_written = ""
+        if written is not None and written != repr(old):
+            # Where nothing else changes, the whole command with the option is a line of its own.
+            by_option = _option_note(summary.option) if name == "num_workers" and len(changes) > 1 else ""
+            as_written = f" (written as {written}{by_option})"
         places.setdefault(where, []).append(f"{shown} {old} -> {new}{as_written}")
     more = _other_changes(candidate)
     if more:
@@ -94,6 +99,10 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
         f"{place}: {', '.join(parts)}{_library_note(place, loader, summary.cwd)}" for place, parts in places.items()
     )
     return listed or f"{where}: nothing to change"
+
+
+def _option_note(option: ScriptOption | None) -> str:
+    return "" if option is None else f", the {'override' if option.override else 'option'} {option.words[0]}"
 
 
 def _library_note(place: str, loader: ScriptLoader, cwd: str) -> str:

@@ -72,7 +72,7 @@ def test_the_start_method_is_written_where_it_is_another_one() -> None:
 def test_the_line_names_the_place_the_values_and_the_expression() -> None:
     line = setting_line(SUMMARY, replace(OWN, num_workers=7, prefetch_depth=4))
     assert line.startswith("train.py:42: ")
-    assert "num_workers 4 -> 7 (written as args.workers)" in line
+    assert "num_workers 4 -> 7 (written as args.workers, the option --workers)" in line
     assert "prefetch_factor 2 -> 4" in line
 
 
@@ -218,6 +218,11 @@ def test_workers_that_live_on_are_an_edit_with_its_condition() -> None:
     assert changes_of(LOADER, kept) == {"persistent_workers": (False, True)}
     assert setting_line(SUMMARY, kept) == "train.py:42: persistent_workers False -> True"
     assert command_with_option(SUMMARY, replace(kept, num_workers=7)) is None, "the option sets workers only"
+    by_option = replace(SUMMARY, loader=replace(LOADER, written={"num_workers": "int(opt.workers)"}))
+    assert setting_line(by_option, replace(kept, num_workers=7)) == (
+        "train.py:42: num_workers 4 -> 7 (written as int(opt.workers), the option --workers), "
+        "persistent_workers False -> True"
+    )
     notes = script_notes(SUMMARY, replace(TUNED, candidate=kept))
     assert any("changes nothing of the data set between epochs" in note for note in notes)
     assert not any("changes nothing" in note for note in script_notes(SUMMARY, replace(TUNED, candidate=OWN)))
