@@ -234,13 +234,15 @@ def bench_process(result: Stored) -> str:
 
 
 def own_script(result: Stored) -> str:
-    scripts = result["scripts"].values()
-    inside = sum(Found(gains=one["gains"], interval=tuple(one["interval"])).inside for one in scripts)
-    # Results of before 2026-11-26 have the median, later ones each turn.
-    turns = [one["of_best"] if isinstance(one["of_best"], list) else [one["of_best"]] for one in scripts]
-    best, by_hand = [median(found) for found in turns], [ratio for one in scripts for ratio in one["by_hand"]]
+    tuned = [one for one in result["scripts"].values() if one["of_best"]]
+    inside = sum(Found(gains=one["gains"], interval=tuple(one["interval"])).inside for one in tuned)
+    best, by_hand = [median(one["of_best"]) for one in tuned], [ratio for one in tuned for ratio in one["by_hand"]]
+    refused = len(result["scripts"]) - len(tuned)
+    seconds = [ending["seconds"] for ending in result["endings"].values()]
     return (
-        f"the gain in training is what was stated for {inside} of {len(scripts)} scripts; they reach "
+        f"the gain in training is what was stated for {inside} of {len(tuned)} scripts"
+        + (f" ({refused} more cannot be tuned, and a sweep says so)" if refused else "")
+        + f"; sweeps of {len(seconds)} awkward scripts take {min(seconds):.0f} to {max(seconds):.0f} s; scripts reach "
         f"{percent(min(best))} or more of the best of a grid by hand ({percent(median(best))} in the median); with "
         f"`pipetune run` the rate is {median(by_hand):.3f} of that with settings written by hand" + broken_text(result)
     )

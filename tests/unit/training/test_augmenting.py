@@ -57,7 +57,11 @@ def same(one: list[Any], other: list[Any], levels: float = 0.0) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "inline"])
+@pytest.mark.parametrize(
+    "kind",
+    # A spawned worker imports torch anew for each of its eight epochs.
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "spawned")) for kind in KINDS if kind != "inline"],
+)
 def test_every_loader_augments_alike(photos: Path, kind: str) -> None:
     for augment in (TRIVIALAUGMENT, MIXUP) if kind == "spawned" else RECIPES:
         expected = read_epoch(open_(photos, "inline", augment=augment))
