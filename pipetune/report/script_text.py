@@ -75,8 +75,7 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
     assert loader is not None
     where = _short(loader.where, summary.cwd)
     places: dict[str, list[str]] = {}
-    changes = changes_of(loader, candidate)
-    for name, (old, new) in changes.items():
+    for name, (old, new) in changes_of(loader, candidate).items():
         shown = loader.names.get(name, name)
         origin = summary.origins.get(name)
         if origin is not None:
@@ -86,11 +85,10 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
             )
             continue
         written = loader.written.get(name)
-        as_written = ""
-        if written is not None and written != repr(old):
-            # Where nothing else changes, the whole command with the option is a line of its own.
-            by_option = _option_note(summary.option) if name == "num_workers" and len(changes) > 1 else ""
-            as_written = f" (written as {written}{by_option})"
+        # Where the option suffices, the command with it is a line of its own.
+        has_command = name != "num_workers" or command_with_option(summary, candidate) is not None
+        option = "" if has_command else _option_note(summary.option)
+        as_written = f" (written as {written}{option})" if written is not None and written != repr(old) else ""
         places.setdefault(where, []).append(f"{shown} {old} -> {new}{as_written}")
     more = _other_changes(candidate)
     if more:
@@ -102,6 +100,7 @@ def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
 
 
 def _option_note(option: ScriptOption | None) -> str:
+    """What to append to the expression that the option sets: ``', the option --workers'``."""
     return "" if option is None else f", the {'override' if option.override else 'option'} {option.words[0]}"
 
 

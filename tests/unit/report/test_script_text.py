@@ -223,6 +223,9 @@ def test_workers_that_live_on_are_an_edit_with_its_condition() -> None:
         "train.py:42: num_workers 4 -> 7 (written as int(opt.workers), the option --workers), "
         "persistent_workers False -> True"
     )
+    threads = replace(OWN, num_workers=7, opencv_threads=1)
+    assert "(written as int(opt.workers), the option --workers)" in setting_line(by_option, threads)
+    assert "option" not in setting_line(by_option, replace(OWN, num_workers=7)), "the command is a line of its own"
     notes = script_notes(SUMMARY, replace(TUNED, candidate=kept))
     assert any("changes nothing of the data set between epochs" in note for note in notes)
     assert not any("changes nothing" in note for note in script_notes(SUMMARY, replace(TUNED, candidate=OWN)))
